@@ -51,6 +51,12 @@ def test_m2_bin_edges() -> None:
         assert [i for i, one in enumerate(bins) if one.count] == [3]
 
 
+def test_m1_rounding_outside_the_range_is_clamped() -> None:
+    bins = metrics.reliability([1.0 + 1e-7, -1e-7], [1, 0], num_bins=10, kind="positive_class")
+    assert [i for i, one in enumerate(bins) if one.count] == [0, 9]
+    assert (bins[0].confidence, bins[9].confidence) == (0.0, 1.0)
+
+
 @pytest.mark.parametrize("num_bins", [3, 7, 10, 15, 20, 49, 100])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_m2_every_edge_belongs_to_the_bin_it_opens(num_bins: int, dtype: type) -> None:
