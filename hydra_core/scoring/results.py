@@ -1,0 +1,122 @@
+"""What scoring returns: plain values that can be stored, compared and drawn."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydra_core.errors import HydraError
+from hydra_core.masks import HeadMask, parse_json
+
+Values = NDArray[np.float64]
+
+
+def _values_to_list(values: Values) -> list[list[float | None]]:
+    """NaN (no such head) becomes null: JSON has no NaN."""
+    return [[None if np.isnan(v) else float(v) for v in row] for row in values]
+
+
+def _values_from_list(rows: Any) -> Values:
+    try:
+        return np.array([[np.nan if v is None else float(v) for v in row] for row in rows], dtype=np.float64)
+    except (TypeError, ValueError):
+        raise HydraError("the file is damaged: its table of head values cannot be read") from None
+
+
+@dataclass(frozen=True, eq=False)
+class HeadScores:
+    """Importance of each head under one method; higher = more important.
+
+    Attributes:
+        values: (L, max heads), NaN where a layer has no such head.
+        method: as given to :func:`hydra_core.score_heads`.
+        objective: what was differentiated or measured (``loss``, ``ood_auroc``, ``average``).
+        score: OOD score used by an OOD objective, else None.
+        convention: one sentence that says what a value means (sign, unit, aggregation).
+        num_samples, num_ood: samples that were used; rows with a non-finite logit are left out.
+        backbone_fingerprint, data_fingerprint, ood_fingerprint: what the values belong to.
+    """
+
+    values: Values
+    method: str
+    objective: str
+    convention: str
+    num_samples: int
+    backbone_fingerprint: str
+    data_fingerprint: str
+    ood_fingerprint: str | None = None
+    num_ood: int = 0
+    score: str | None = None
+    seed: int = 0
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers L."""
+        return int(self.values.shape[0])
+
+    def to_json(self) -> str:
+        """JSON text that :meth:`from_json` reads back."""
+        data = {**asdict(self), "values": _values_to_list(self.values)}
+        return json.dumps({"format": "hydra-head-scores", "version": 1, **data})
+
+    @classmethod
+    def from_json(cls, text: str) -> "HeadScores":
+        """Read :meth:`to_json`'s text; HydraError where it is damaged."""
+        return cls(**_fields(text, "hydra-head-scores", "head scores"))
+
+
+@dataclass(frozen=True, eq=False)
+class Circuit:
+    """The heads that HeadMap (Wang et al., ICLR 2025, Algorithm 1) chooses in each layer.
+
+    Attributes:
+        keep: the circuit's heads; a member keeps them and loses the rest.
+        values: (L, max heads), the objective itself with that head masked beside the heads already chosen in
+            the layers before: the loss (nats), the AUROC, or for ``average`` the mean of min-max(loss) and
+            min-max(1 - AUROC) in the layer. NaN where a layer has no such head.
+        objective: ``loss``, ``ood_auroc`` or ``average``.
+        heads_per_layer: number of heads chosen in each layer.
+        baseline: the objective with no head masked (None for ``average``).
+    """
+
+    keep: HeadMask
+    values: Values
+    objective: str
+    heads_per_layer: tuple[int, ...]
+    num_samples: int
+    backbone_fingerprint: str
+    data_fingerprint: str
+    ood_fingerprint: str | None = None
+    num_ood: int = 0
+    score: str | None = None
+    baseline: float | None = None
+    excluded: int = field(default=0)
+
+    def to_json(self) -> str:
+        """JSON text that :meth:`from_json` reads back."""
+        data = {**asdict(self), "values": _values_to_list(self.values)}
+        data["keep"] = [list(row) for row in self.keep.keep]
+        return json.dumps({"format": "hydra-circuit", "version": 1, **data})
+
+    @classmethod
+    def from_json(cls, text: str) -> "Circuit":
+        """Read :meth:`to_json`'s text; HydraError where it is damaged."""
+        data = _fields(text, "hydra-circuit", "a circuit")
+        data["keep"] = HeadMask.from_dict(data["keep"])
+        data["heads_per_layer"] = tuple(data["heads_per_layer"])
+        return cls(**data)
+
+
+def _fields(text: str, expected: str, what: str) -> dict[str, Any]:
+    data = parse_json(text, what)
+    if not isinstance(data, dict) or data.pop("format", None) != expected:
+        raise HydraError(f"the file does not hold {what} (format {expected!r} was expected)")
+    version = data.pop("version", None)
+    if version != 1:
+        raise HydraError(f"this file of {what} has version {version!r}; this program reads version 1")
+    if "values" not in data:
+        raise HydraError(f"the file of {what} is damaged: it has no values")
+    data["values"] = _values_from_list(data["values"])
+    return data
