@@ -1,0 +1,18 @@
+"""Hydra studio: page set-up and navigation; everything else is in pages/. Run with ``streamlit run app.py``."""
+
+import streamlit as st
+
+from pages.ui import frame, state
+
+st.set_page_config(
+    page_title="Hydra studio",
+    page_icon=":material/hub:",
+    layout="wide",
+    initial_sidebar_state="expanded",
+    menu_items={
+        "About": "Prune attention heads into circuits, fuse them into one ensemble, measure its uncertainty."
+    },
+)
+current = frame.navigation()
+state.set_ready()
+current.run()

@@ -1,0 +1,308 @@
+"""Members: which heads each member keeps, with live numbers on a quick sample."""
+
+import itertools
+
+import pandas as pd
+import streamlit as st
+
+from hydra_core.masks import HeadMask, mean_overlap
+from hydra_core.study import CURRENT_MASKS, Study
+from pages.ui import cache, charts, frame, grid, jobs, presets, quick, state, work
+
+NO_COLOUR = "none"
+FULL, TOP, CIRCUIT, RANDOM, COMPLEMENT, INVERT = (
+    "All heads", "Top heads by score", "A circuit", "Random heads", "Complement of another member", "Invert",
+)  # fmt: skip
+
+
+def draw(study: Study) -> None:
+    with st.spinner("Loading the backbone"):
+        facts = cache.facts(study)
+    masks = study.active_masks
+    if masks is None or any(mask.widths != facts.widths for mask in masks):
+        first_members(study, facts)
+        return
+    editor(study)
+
+
+def first_members(study: Study, facts: cache.Facts) -> None:
+    frame.empty(
+        "**No members yet.** A member is the backbone with some of its heads cut. Begin with three that keep all heads; "
+        "then cut by hand, with a preset, or let a search make them.",
+        "Begin with three members",
+        lambda: state.set_masks(study, [presets.full(facts.widths)] * 3, facts.fingerprint, "all heads"),
+    )
+    make_all(study, facts)
+
+
+@frame.fragment
+def editor(study: Study) -> None:
+    facts = cache.facts(study)
+    masks = study.active_masks
+    if masks is None:
+        return
+    toolbar(study, facts, masks)
+    colours, titles = colouring(study, facts)
+    grid.head_grid(
+        "members",
+        masks,
+        on_change=lambda new, stroke: state.set_masks(study, new, facts.fingerprint, "by hand", stroke),
+        current=lambda: study.active_masks or masks,
+        scores=colours,
+        titles=titles,
+    )
+    warnings(masks)
+    st.subheader("Live numbers")
+    frame.guarded(live)(study, masks)
+    st.subheader("How much the members share")
+    overlap(masks)
+    make_all(study, facts)
+
+
+# --- tools ---
+
+
+def toolbar(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None:
+    steps = state.history(study)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        count_key = state.key("members", "count")
+        st.session_state[count_key] = len(masks)
+        st.number_input(
+            "Members", min_value=2, max_value=8, key=count_key, width=130,
+            on_change=set_count, args=(study, facts, count_key),
+        )  # fmt: skip
+        with st.popover("Presets", icon=":material/auto_awesome:"):
+            preset_form(study, facts, masks)
+        st.button(
+            "Undo", icon=":material/undo:", disabled=not steps.undo, key=state.key("members", "undo"),
+            on_click=state.step, args=(study, facts.fingerprint), kwargs={"back": True},
+        )  # fmt: skip
+        st.button(
+            "Redo", icon=":material/redo:", disabled=not steps.redo, key=state.key("members", "redo"),
+            on_click=state.step, args=(study, facts.fingerprint), kwargs={"back": False},
+        )  # fmt: skip
+        with st.popover("Named sets", icon=":material/bookmark:"):
+            named_sets(study, facts, masks)
+        st.selectbox(
+            "Colour kept heads by", [NO_COLOUR, *colour_sources(study)], width=260,
+            **state.bind(study, "members colour", NO_COLOUR, [NO_COLOUR, *colour_sources(study)]),
+        )  # fmt: skip
+    st.caption(
+        "Click a head to keep or cut it, or drag over several. Keyboard: Tab to a member, arrows to move, Space to toggle."
+    )
+
+
+def set_count(study: Study, facts: cache.Facts, count_key: str) -> None:
+    wanted = int(st.session_state[count_key])
+    masks = study.active_masks or []
+    more = [presets.full(facts.widths)] * max(0, wanted - len(masks))
+    state.set_masks(study, [*masks[:wanted], *more], facts.fingerprint, f"{wanted} members")
+    state.request_full_run()
+
+
+def preset_form(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None:
+    scores, circuits = study.score_sets(), study.circuits()
+    kinds = [FULL, *([TOP] if scores else []), *([CIRCUIT] if circuits else []), RANDOM, COMPLEMENT, INVERT]
+    kind = st.selectbox("Preset", kinds, **state.bind(study, "preset", RANDOM, kinds))
+    members = ["all members", *(f"member {i}" for i in range(len(masks)))]
+    target = st.selectbox("For", members, **state.bind(study, "preset target", members[0], members))
+    widest = max(facts.widths)
+    heads, source, other, seed = 0, "", 0, 0
+    if kind in (TOP, RANDOM):
+        heads = st.slider(
+            "Heads a layer", 0, widest, **state.bind(study, "preset heads", max(1, round(widest * 2 / 3)))
+        )
+    if kind == TOP:
+        source = st.selectbox(
+            "Score", list(scores), **state.bind(study, "preset score", next(iter(scores)), list(scores))
+        )
+    if kind == CIRCUIT:
+        source = st.selectbox(
+            "Circuit",
+            list(circuits),
+            **state.bind(study, "preset circuit", next(iter(circuits)), list(circuits)),
+        )
+        st.caption("For all members: each takes another circuit, in the order of the list.")
+    if kind == RANDOM:
+        seed = int(st.number_input("Seed", 0, 10_000, **state.bind(study, "preset seed", 0)))
+    if kind == COMPLEMENT:
+        names = [f"member {i}" for i in range(len(masks))]
+        other = names.index(st.selectbox("Of", names, **state.bind(study, "preset other", names[0], names)))
+    if not scores:
+        st.caption(
+            "Scores from Head importance and circuits from Circuits appear here once they are computed."
+        )
+
+    def new_mask(member: int) -> HeadMask:
+        if kind == TOP:
+            return presets.top_heads(scores[source].values, heads, facts.widths)
+        if kind == CIRCUIT:
+            order = list(circuits)
+            shift = member if target == members[0] else 0
+            return circuits[order[(order.index(source) + shift) % len(order)]].keep
+        if kind == RANDOM:
+            return presets.random_heads(heads, facts.widths, seed + member)
+        if kind == COMPLEMENT:
+            return masks[other].complement()
+        return masks[member].complement() if kind == INVERT else presets.full(facts.widths)
+
+    def apply() -> None:
+        chosen = range(len(masks)) if target == members[0] else [members.index(target) - 1]
+        new = [new_mask(i) if i in chosen else mask for i, mask in enumerate(masks)]
+        state.set_masks(study, new, facts.fingerprint, f"preset: {kind}")
+
+    st.button("Apply", type="primary", key=state.key("members", "apply"), on_click=frame.safely(apply))
+
+
+def named_sets(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None:
+    name = st.text_input("Save these masks as", key=state.key("members", "set name"), max_chars=60)
+    st.button(
+        "Save", key=state.key("members", "save set"), disabled=not name.strip() or name.strip() == CURRENT_MASKS,
+        on_click=frame.safely(lambda: study.save_masks(name.strip(), masks, facts.fingerprint, "saved by hand")),
+    )  # fmt: skip
+    sets = {key: value for key, value in study.mask_sets().items() if key != CURRENT_MASKS}
+    if not sets:
+        st.caption("No named sets yet.")
+        return
+    chosen = st.selectbox("Stored sets", list(sets), key=state.key("members", "stored set"))
+    left, right = st.columns(2)
+    left.button(
+        "Load", key=state.key("members", "load set"), type="primary",
+        on_click=frame.safely(lambda: state.set_masks(study, sets[chosen], facts.fingerprint, f"set: {chosen}")),
+    )  # fmt: skip
+    right.button(
+        "Delete",
+        key=state.key("members", "delete set"),
+        on_click=frame.safely(lambda: study.remove("masks", chosen)),
+    )
+
+
+def colour_sources(study: Study) -> list[str]:
+    return [f"score: {name}" for name in study.names("scores")] + [
+        f"circuit values: {name}" for name in study.names("circuits")
+    ]
+
+
+def colouring(
+    study: Study, facts: cache.Facts
+) -> tuple[list[list[float | None]] | None, list[list[str]] | None]:
+    """Colours (0..1) and tooltips of the chosen score."""
+    kind, _, name = str(state.chosen(study, "members colour", NO_COLOUR)).partition(": ")
+    found = (
+        study.scores(name) if kind == "score" else study.circuit(name) if kind == "circuit values" else None
+    )
+    if found is None or found.values.shape[0] != len(facts.widths):
+        return None, None
+    values = found.values
+    titles = [
+        [f"layer {i}, head {j}: {values[i, j]:.4g}" for j in range(width)]
+        for i, width in enumerate(facts.widths)
+    ]
+    return grid.scaled(values, per_layer=False, robust=True), titles
+
+
+# --- what follows from the masks ---
+
+
+def warnings(masks: list[HeadMask]) -> None:
+    for i, mask in enumerate(masks):
+        if mask.num_kept == 0:
+            st.warning(
+                f"Member {i} keeps no head at all: only its embedding, MLPs and output biases are left."
+            )
+        elif mask.empty_layers:
+            layers = ", ".join(map(str, mask.empty_layers))
+            many = "layers" if len(mask.empty_layers) > 1 else "layer"
+            st.warning(
+                f"Member {i} keeps no head in {many} {layers}: attention there adds its output bias only."
+            )
+    if len(set(masks)) == 1 and len(masks) > 1:
+        st.info(
+            "All members keep the same heads: their ensemble is one model. Cut different heads to make them differ."
+        )
+
+
+def live(study: Study, masks: list[HeadMask]) -> None:
+    names = list(study.config.ood)
+    ood = None
+    if names:
+        ood = st.segmented_control(
+            "OOD set", names, required=True, **state.bind(study, "members ood", names[0], names)
+        )
+    rows = quick.table(study, masks, ood)
+    ensemble = rows[-1].evaluation
+    counted = f"n = {ensemble.num_samples} ID" + (f" + {ensemble.ood_counts[ood]} OOD ({ood})" if ood else "")
+    lines = []
+    for row in rows:
+        values = row.evaluation.metrics
+        lines.append(
+            {
+                "": row.name,
+                "Accuracy": charts.percent(values["accuracy"]),
+                "NLL (nats)": charts.number(values["nll"]),
+                "ECE": charts.number(values["ece"]),
+                "AUROC": charts.number(values.get(f"ood/{ood}/auroc")),
+                "FPR95": charts.number(values.get(f"ood/{ood}/fpr95")),
+                "Disagreement": charts.percent(values["disagreement"]),
+                "Operations": f"{row.operations:.2f} ×",
+                "Parameters": f"{row.parameters:.2f} ×",
+            }
+        )
+    st.table(pd.DataFrame(lines).set_index(""))
+    st.caption(
+        f"Quick sample, {counted}: good enough to steer by; Evaluate has the numbers on all test samples. ECE: top-label, "
+        "15 equal-width bins. OOD score: 1 − largest mean probability, OOD is the positive class. Operations and parameters "
+        "are relative to the full model; the ensemble's are those of the fused network."
+    )
+
+
+def overlap(masks: list[HeadMask]) -> None:
+    mean = mean_overlap(masks)
+    if mean is None:
+        return
+    pairs = [
+        {"Members": f"{i} and {j}", "Overlap (Jaccard)": f"{masks[i].jaccard(masks[j]):.2f}"}
+        for i, j in itertools.combinations(range(len(masks)), 2)
+    ]
+    left, right = st.columns([1, 2])
+    left.metric(
+        "Mean overlap",
+        f"{mean:.2f}",
+        help="Jaccard: shared kept heads over heads that either keeps. 1: the same heads.",
+    )
+    right.table(pd.DataFrame(pairs).set_index("Members"))
+
+
+def make_all(study: Study, facts: cache.Facts) -> None:
+    """Let a search make all members: circuits, Taylor on shards, random."""
+    with st.expander("Let a search make the members", icon=":material/manufacturing:"):
+        left, middle, right = st.columns(3)
+        strategies = list(work.STRATEGIES)
+        strategy = left.selectbox(
+            "Strategy",
+            strategies,
+            format_func=work.STRATEGIES.get,
+            **state.bind(study, "strategy", "circuit", strategies),
+        )
+        count = middle.slider("Members", 2, 8, **state.bind(study, "strategy members", 3))
+        widest = max(facts.widths)
+        heads = right.slider(
+            "Heads a layer", 1, widest, **state.bind(study, "strategy heads", max(1, round(widest * 5 / 6)))
+        )
+        job = jobs.current(str(study.folder))
+        st.button(
+            "Make members", type="primary", key=state.key("members", "make"), disabled=job is not None and job.active,
+            on_click=work.make_members, args=(study, strategy, count, heads),
+        )  # fmt: skip
+
+
+EXPLAIN = r"""
+Each square is one attention head: layers down, heads across, numbered from 0 as in the original backbone. A filled square with a dot is **kept**; a
+dashed, struck one is **cut**. A cut head's output is removed before the output projection; a layer with no head left adds that projection's bias only.
+
+The ensemble's prediction is the mean of its members' probabilities. **Disagreement** is the share of samples on which a pair of members names different
+classes, averaged over pairs. Members that keep the same heads agree on everything and add nothing; members that keep too little are weak: the table
+shows both sides while you change them. Circuits: HeadMap (Wang et al., ICLR 2025). Taylor: Molchanov et al. (arXiv 1906.10771), Michel et al. (arXiv 1905.10650).
+"""
+
+frame.page("Members", draw, explain=EXPLAIN)

@@ -1,0 +1,169 @@
+"""Loaded backbones, datasets and quick results, shared by all sessions, by string keys; nothing here is ever changed.
+
+Imports of the core are inside the functions: reading a page must not import torch.
+"""
+
+import dataclasses
+import gc
+import json
+import os
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from hydra_core.errors import HydraError
+from hydra_core.masks import HeadMask
+from hydra_core.study import Study, StudyConfig
+
+if TYPE_CHECKING:
+    from hydra_core import Backbone, Dataset, FusedEnsemble, Predictions
+
+TEST, SELECTION = "test", "selection"
+_loaded: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+# --- backbones ---
+
+
+def backbone_key(config: StudyConfig) -> str:
+    """The string that names a loaded backbone: everything its numbers depend on."""
+    fields = ("backbone", "device", "dtype", "class_names", "templates")
+    return json.dumps([getattr(config, name) for name in fields])
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _backbone(key: str) -> "Backbone":
+    import hydra_core as hydra
+
+    ref, device, dtype, class_names, templates = json.loads(key)
+    loaded = hydra.load_backbone(
+        ref, device=device, dtype=dtype, class_names=class_names, templates=templates
+    )
+    _loaded.add(loaded)
+    return loaded
+
+
+def backbone(study: Study) -> "Backbone":
+    """The study's backbone, loaded once for all sessions."""
+    return _backbone(backbone_key(study.config))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What pages say about a backbone, kept in the study so that they need not load it."""
+
+    family: str
+    fingerprint: str
+    widths: tuple[int, ...]
+    head_dim: int
+    num_parameters: int
+    flops: int
+    class_names: tuple[str, ...]
+    device: str
+    dtype: str
+    parity: dict[str, float] | None
+
+
+def facts(study: Study) -> Facts:
+    """Facts about the study's backbone; loads it the first time."""
+    key = backbone_key(study.config)
+    try:
+        stored = json.loads(study.get("settings", "backbone") or "{}")
+        if stored.get("key") == key:
+            data = stored["facts"]
+            return Facts(
+                **{**data, "widths": tuple(data["widths"]), "class_names": tuple(data["class_names"])}
+            )
+    except (HydraError, ValueError, KeyError, TypeError, AttributeError):
+        pass  # damaged or of an older version: made again
+    loaded = backbone(study)
+    parity = loaded.parity
+    made = Facts(
+        family=loaded.family, fingerprint=loaded.fingerprint, widths=loaded.mask.widths, head_dim=loaded.head_dim,
+        num_parameters=loaded.num_parameters, flops=loaded.flops(), class_names=loaded.class_names,
+        device=loaded.device, dtype=loaded.dtype,
+        parity=None if parity is None else {
+            "max_difference": parity.max_difference, "tolerance": parity.tolerance, "num_samples": parity.num_samples
+        },
+    )  # fmt: skip
+    study.put("settings", "backbone", json.dumps({"key": key, "facts": dataclasses.asdict(made)}))
+    return made
+
+
+def release_backbone(config: StudyConfig) -> None:
+    """Forget the backbone of `config`; a session that still uses it loads it again."""
+    _backbone.clear(backbone_key(config))
+
+
+def backbones_in_memory() -> int:
+    """How many loaded backbones there are now."""
+    gc.collect()
+    return len(_loaded)
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _fused(key: str, fingerprint: str, masks_json: tuple[str, ...]) -> "FusedEnsemble":
+    import hydra_core as hydra
+
+    backbone = _backbone(key)
+    return hydra.fuse([hydra.prune(backbone, HeadMask.from_json(text)) for text in masks_json])
+
+
+def fused(study: Study, masks: list[HeadMask]) -> "FusedEnsemble":
+    """The fused network of these members."""
+    key = backbone_key(study.config)
+    return _fused(key, _backbone(key).fingerprint, tuple(mask.to_json() for mask in masks))
+
+
+# --- data ---
+
+
+@st.cache_resource(max_entries=12, show_spinner=False)
+def _dataset(key: str) -> "Dataset":
+    import hydra_core as hydra
+
+    ref, part, limit, seed, class_names, _modified = json.loads(key)
+    if ref.startswith("demo/"):
+        split = "validation" if part == SELECTION else "test"
+        return hydra.load_dataset(ref, split=split, limit=limit, seed=seed, class_names=class_names)
+    # A folder or file has no parts of its own: one half selects heads, the other half tests them.
+    whole = hydra.load_dataset(ref, limit=limit, seed=seed, class_names=class_names)
+    selection, test = whole.split(0.5, seed=seed)
+    chosen = selection if part == SELECTION else test
+    return dataclasses.replace(chosen, skipped=whole.skipped) if chosen.skipped != whole.skipped else chosen
+
+
+def dataset(study: Study, name: str = "id", part: str = TEST) -> "Dataset":
+    """The study's ID data (`id`) or the OOD set called `name`; `part`: test, or selection for choosing heads."""
+    config = study.config
+    ref = config.data if name == "id" else config.ood[name]
+    class_names = list(backbone(study).class_names) if name == "id" else None
+    return _dataset(json.dumps([ref, part, config.limit, config.seed, class_names, _modified(ref)]))
+
+
+def _modified(ref: str) -> float | None:
+    # A file that was changed under its name is another data set.
+    try:
+        return os.stat(ref).st_mtime
+    except OSError:
+        return None
+
+
+# --- stored predictions ---
+
+
+@st.cache_resource(max_entries=48, show_spinner=False)
+def _predictions(folder: str, model: str, data: str, written: int) -> "Predictions | None":
+    return Study.open(folder).predictions(model, data)  # type: ignore[arg-type]
+
+
+def predictions(study: Study, model: str, data: str = "id") -> "Predictions | None":
+    """Stored predictions, read once for each time they were written."""
+    written = sum(
+        path.stat().st_mtime_ns
+        for path in (study.folder / "predictions").glob("*.safetensors")
+        if path.is_file()
+    )
+    return _predictions(str(study.folder), model, data, written)

@@ -1,0 +1,90 @@
+"""Numbers on a quick sample, live while masks change: 256 ID and 256 OOD test samples, one forward a changed member."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import streamlit as st
+
+from hydra_core.masks import HeadMask
+from hydra_core.study import Study
+from pages.ui import cache
+
+if TYPE_CHECKING:
+    from hydra_core import Evaluation
+
+SIZE = 256
+BATCH = 128
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the quick table; operations and parameters are relative to the full backbone."""
+
+    name: str
+    evaluation: "Evaluation"
+    operations: float
+    parameters: float
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _inputs(key: str, name: str, _study: Study) -> tuple[Any, list[Any]]:
+    """The sample of the set `name` and its prepared batches."""
+    data = cache.dataset(_study, name).take(SIZE, seed=0)
+    backbone = cache.backbone(_study)
+    items = [data.items[i] for i in range(len(data))]
+    return data, [backbone.prepare(items[i : i + BATCH]) for i in range(0, len(items), BATCH)]
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def _logits(key: str, name: str, mask_json: str | None, _study: Study) -> np.ndarray:
+    """Logits (N, C) of the backbone with one mask (None: all heads) on the sample of the set `name`."""
+    import hydra_core as hydra
+
+    backbone = cache.backbone(_study)
+    if mask_json is not None:
+        backbone = hydra.prune(backbone, HeadMask.from_json(mask_json))
+    _, batches = _inputs(key, name, _study)
+    return np.concatenate([backbone.logits(batch).detach().float().cpu().numpy() for batch in batches])
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def _costs(key: str, masks_json: tuple[str, ...], _study: Study) -> tuple[float, float]:
+    """Operations and parameters of the fused members (one: the pruned member) over the full backbone's."""
+    import hydra_core as hydra
+
+    backbone = cache.backbone(_study)
+    members = [hydra.prune(backbone, HeadMask.from_json(text)) for text in masks_json]
+    model = members[0] if len(members) == 1 else hydra.fuse(members)
+    return model.flops() / backbone.flops(), model.num_parameters / backbone.num_parameters
+
+
+@st.cache_resource(max_entries=256, show_spinner=False)
+def _evaluation(key: str, ood: str | None, masks_json: tuple[str | None, ...], _study: Study) -> "Evaluation":
+    import hydra_core as hydra
+
+    def predictions(name: str) -> hydra.Predictions:
+        data, _ = _inputs(key, name, _study)
+        logits = np.stack([_logits(key, name, text, _study) for text in masks_json])
+        bad = ~np.isfinite(logits).all(axis=(0, 2))
+        return hydra.Predictions(
+            logits=logits, labels=data.labels, excluded=tuple(int(i) for i in np.flatnonzero(bad)),
+            class_names=cache.backbone(_study).class_names, model_fingerprint="", data_fingerprint=data.fingerprint,
+            data_name=data.name,
+        )  # fmt: skip
+
+    return hydra.evaluate_predictions(predictions("id"), {ood: predictions(ood)} if ood else {})
+
+
+def table(study: Study, masks: list[HeadMask], ood: str | None) -> list[Row]:
+    """Full model, each member, the ensemble; computed only where a mask is new."""
+    backbone = cache.backbone(study)
+    config = study.config
+    key = f"{backbone.fingerprint}|{cache.backbone_key(config)}|{config.data}|{sorted(config.ood.items())}|{config.limit}|{config.seed}"
+    texts = tuple(mask.to_json() for mask in masks)
+    rows = [Row("Full model", _evaluation(key, ood, (None,), study), 1.0, 1.0)]
+    for i, text in enumerate(texts):
+        rows.append(Row(f"Member {i}", _evaluation(key, ood, (text,), study), *_costs(key, (text,), study)))
+    if len(texts) > 1:
+        rows.append(Row("Ensemble", _evaluation(key, ood, texts, study), *_costs(key, texts, study)))
+    return rows

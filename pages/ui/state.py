@@ -1,0 +1,231 @@
+"""What a session knows: which study is open, which choices were made. The only file that names session_state keys.
+
+The truth lives in the study folder (a browser refresh empties session_state); here are the study's name, the
+widgets' keys and short-lived messages. The URL's query parameter `study` carries the name, so that a reload or a
+link restores the study on a fresh server too.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from hydra_core.errors import HydraError
+from hydra_core.masks import HeadMask
+from hydra_core.study import Study, studies_root
+
+_READY = "hydra/ready"  # app.py has run in this session
+_STUDY = "hydra/study"  # name of the open study's folder
+_FLASH = "hydra/flash"  # messages to show once, after a rerun
+_NONCE = "hydra/nonce"  # names this session towards the head grid
+_APPLIED = "hydra/applied"  # number of the last grid event that was applied, by grid
+_FULL_RUN = "hydra/full run"  # a fragment's callback changed something outside its fragment
+_QUERY = "study"
+
+MAX_UNDO = 100
+
+
+# --- the session ---
+
+
+def set_ready() -> None:
+    st.session_state[_READY] = True
+
+
+def is_ready() -> bool:
+    return bool(st.session_state.get(_READY))
+
+
+def nonce() -> str:
+    """A name for this session that no other session has."""
+    return st.session_state.setdefault(_NONCE, uuid.uuid4().hex)
+
+
+def flash(kind: str, text: str) -> None:
+    """Keep a message for the next run of a page; kind: success, info, warning or error."""
+    st.session_state.setdefault(_FLASH, []).append((kind, text))
+    request_full_run()
+
+
+def request_full_run() -> None:
+    """Called in a callback: what it changed is drawn outside the fragment that its widget is in."""
+    st.session_state[_FULL_RUN] = True
+
+
+def full_run_requested() -> bool:
+    """Whether a callback asked for a full run; asking takes the request away."""
+    return bool(st.session_state.pop(_FULL_RUN, False))
+
+
+def pop_flash() -> list[tuple[str, str]]:
+    return st.session_state.pop(_FLASH, [])
+
+
+def key(*parts: object) -> str:
+    """The session_state key of a widget that belongs to the open study."""
+    return "/".join(["hydra", st.session_state.get(_STUDY) or "-", *map(str, parts)])
+
+
+# --- the open study ---
+
+
+def open_study(name: str | None) -> None:
+    """Make the study in folder `name` the open one (None: none)."""
+    st.session_state[_STUDY] = name
+    if name is None:
+        st.query_params.pop(_QUERY, None)
+    else:
+        st.query_params[_QUERY] = name
+
+
+def study() -> Study | None:
+    """The open study, from this session or else from the URL; HydraError where it is gone or broken."""
+    name = st.session_state.get(_STUDY) or st.query_params.get(_QUERY)
+    if not name:
+        return None
+    folder = studies_root() / name
+    # A name from a URL must not lead out of the studies folder.
+    if Path(name).name != name or not folder.is_dir():
+        open_study(None)
+        raise HydraError(
+            f"The study {name!r} is not in the studies folder any more. Open another one on the Start page."
+        )
+    open_study(name)
+    return Study.open(folder)
+
+
+# --- choices that last ---
+
+
+def _choices(of: Study | None) -> dict[str, Any]:
+    if of is None:
+        return {}
+    text = of.get("settings", "app")
+    try:
+        data = json.loads(text) if text else {}
+    except ValueError:  # a damaged file of choices is no reason to refuse the study
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _remember(of: Study, name: str, widget_key: str) -> None:
+    choices = _choices(of)
+    choices[name] = st.session_state[widget_key]
+    of.put("settings", "app", json.dumps(choices))
+
+
+def bind(of: Study, name: str, default: Any, options: Sequence[Any] | None = None) -> dict[str, Any]:
+    """Arguments for a widget whose value is kept in the study: ``st.slider("Bins", 5, 30, **bind(study, "bins", 15))``.
+
+    `options`: the values that are possible now; a stored one that is not among them gives way to the default.
+    """
+    widget_key = key("choice", name)
+    if widget_key not in st.session_state:
+        value = _choices(of).get(name, default)
+        st.session_state[widget_key] = default if options is not None and value not in options else value
+    elif options is not None and st.session_state[widget_key] not in options:
+        st.session_state[widget_key] = default
+    return {"key": widget_key, "on_change": _remember, "args": (of, name, widget_key)}
+
+
+def choose(of: Study, name: str, value: Any) -> None:
+    """Set a choice from code (a click on a chart, say), before its widget is drawn or in a callback."""
+    choices = _choices(of)
+    choices[name] = value
+    of.put("settings", "app", json.dumps(choices))
+    st.session_state[key("choice", name)] = value
+
+
+def chosen(of: Study, name: str, default: Any = None) -> Any:
+    """A choice, with no widget of its own."""
+    return _choices(of).get(name, default)
+
+
+# --- masks, with undo ---
+
+Masks = list[HeadMask]
+
+
+def _pack(masks: Masks) -> list[list[str]]:
+    return [["".join("1" if keep else "0" for keep in row) for row in mask.keep] for mask in masks]
+
+
+def _unpack(packed: list[list[str]]) -> Masks:
+    return [HeadMask([[char == "1" for char in row] for row in rows]) for rows in packed]
+
+
+pack_masks = _pack
+
+
+@dataclass
+class History:
+    """Steps back and forward, each the members' masks before it; `stroke` names the last step's drag."""
+
+    undo: list[list[list[str]]]
+    redo: list[list[list[str]]]
+    stroke: str = ""
+
+
+def history(of: Study) -> History:
+    try:
+        data = json.loads(of.get("settings", "history") or "{}")
+        return History(list(data.get("undo", [])), list(data.get("redo", [])), str(data.get("stroke", "")))
+    except (ValueError, AttributeError):
+        return History([], [])
+
+
+def _save_history(of: Study, steps: History) -> None:
+    data = {"undo": steps.undo[-MAX_UNDO:], "redo": steps.redo[-MAX_UNDO:], "stroke": steps.stroke}
+    of.put("settings", "history", json.dumps(data))
+
+
+def set_masks(of: Study, masks: Masks, fingerprint: str, note: str, stroke: str = "") -> None:
+    """Store the members' masks and the step that leads back. Changes of one stroke are one step."""
+    before = of.active_masks
+    if before is not None and _pack(before) == _pack(masks):
+        return
+    steps = history(of)
+    if before is not None and not (stroke and stroke == steps.stroke):
+        steps.undo.append(_pack(before))
+    steps.redo.clear()
+    steps.stroke = stroke
+    of.save_masks("current", masks, fingerprint, note)
+    _save_history(of, steps)
+
+
+def step(of: Study, fingerprint: str, *, back: bool) -> None:
+    """Undo (back) or redo one step; nothing where there is none."""
+    steps = history(of)
+    source, target = (steps.undo, steps.redo) if back else (steps.redo, steps.undo)
+    now = of.active_masks
+    if not source or now is None:
+        return
+    target.append(_pack(now))
+    of.save_masks("current", _unpack(source.pop()), fingerprint, "undo" if back else "redo")
+    steps.stroke = ""
+    _save_history(of, steps)
+
+
+def take_events(
+    grid: str, sent: dict[str, Any] | None, apply: Callable[[list[dict[str, Any]]], None]
+) -> None:
+    """Hand the grid's new events to `apply`, each number once; those of another session are dropped."""
+    if not sent or sent.get("nonce") != nonce():
+        return
+    applied = st.session_state.setdefault(_APPLIED, {})
+    last = applied.get(grid, 0)
+    fresh = sorted(
+        (event for event in sent.get("events", []) if event["n"] > last), key=lambda event: event["n"]
+    )
+    if fresh:
+        apply(fresh)
+        applied[grid] = fresh[-1]["n"]
+
+
+def acknowledged(grid: str) -> int:
+    """Number of the last event of `grid` that was applied."""
+    return st.session_state.get(_APPLIED, {}).get(grid, 0)

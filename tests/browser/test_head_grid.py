@@ -1,0 +1,129 @@
+"""B26, B27, B28: a click toggles its head, no fast click is lost, masks outlive a page change and a reload."""
+
+from playwright.sync_api import Page, expect
+
+from hydra_core.study import Study
+from tests.browser.conftest import SLOW, Server, head, settled, visit
+
+
+def open_members(page: Page, server: Server, study: Study) -> None:
+    page.goto(f"{server.url}/members?study={study.name}")
+    page.get_by_role("button", name="Begin with three members").click(timeout=SLOW)
+    expect(head(page, 2, 0, 0)).to_be_visible(timeout=SLOW)
+    settled(page)
+
+
+def cut(study: Study, member: int) -> set[tuple[int, int]]:
+    """Heads that the stored masks cut."""
+    masks = study.active_masks
+    assert masks is not None
+    rows = enumerate(masks[member].keep)
+    return {(layer, number) for layer, row in rows for number, keep in enumerate(row) if not keep}
+
+
+def test_b26_a_click_toggles_that_head_alone(page: Page, server: Server, vit_study: Study) -> None:
+    open_members(page, server, vit_study)
+    expect(head(page, 1, 2, 3)).to_have_attribute("aria-pressed", "true")
+    head(page, 1, 2, 3).click()
+    expect(head(page, 1, 2, 3)).to_have_attribute("aria-pressed", "false")
+    settled(page)
+    assert [cut(vit_study, member) for member in range(3)] == [set(), {(2, 3)}, set()]
+    assert page.locator('button[aria-pressed="false"].head').count() == 1
+    head(page, 1, 2, 3).click()
+    settled(page)
+    assert cut(vit_study, 1) == set()
+    expect(head(page, 1, 2, 3)).to_have_attribute("aria-pressed", "true")
+
+
+def test_b27_no_click_is_lost_however_fast(page: Page, server: Server, vit_study: Study) -> None:
+    open_members(page, server, vit_study)
+    a, b, c = ((0, 0, 0), (0, 1, 1), (1, 2, 2))
+    # In one go in the browser: faster than any hand, so several clicks fall into one run of the script.
+    fast = """(names) => { const all = [];
+        const search = (root) => { for (const element of root.querySelectorAll('*')) {
+            if (element.matches('button.head')) all.push(element);
+            if (element.shadowRoot) search(element.shadowRoot); } };
+        search(document);
+        for (const name of names) all.find((one) => one.getAttribute('aria-label') === name).click(); }"""
+    names = [f"member {m}, layer {layer}, head {h}" for m, layer, h in (a, b, c, c)]
+    page.evaluate(fast, names)
+    settled(page)
+    page.wait_for_timeout(500)
+    settled(page)
+    assert [cut(vit_study, member) for member in range(3)] == [{(0, 0), (1, 1)}, set(), set()]
+    # With the mouse, without waiting between the clicks.
+    for _ in range(3):
+        for place in (a, b, c, c):
+            head(page, *place).click(no_wait_after=True)
+    page.wait_for_timeout(500)
+    settled(page)
+    # Sixth and second toggles of a and b make them kept again: 1 + 3 toggles each.
+    assert [cut(vit_study, member) for member in range(3)] == [set(), set(), set()]
+    assert page.locator('button[aria-pressed="false"].head').count() == 0
+
+
+def test_a_long_burst_equals_its_clicks(page: Page, server: Server, vit_study: Study) -> None:
+    open_members(page, server, vit_study)
+    cells = [(0, layer, number) for layer in range(4) for number in range(5)]
+    for i, place in enumerate(cells):
+        head(page, *place).click(no_wait_after=True)
+        if i % 3 == 0:
+            head(page, *place).click(no_wait_after=True)
+    page.wait_for_timeout(500)
+    settled(page)
+    assert cut(vit_study, 0) == {place[1:] for i, place in enumerate(cells) if i % 3}
+
+
+def test_keyboard_alone_moves_and_toggles(page: Page, server: Server, vit_study: Study) -> None:
+    open_members(page, server, vit_study)
+    head(page, 0, 0, 0).focus()
+    for name in ("ArrowRight", "ArrowDown", "ArrowDown"):
+        page.keyboard.press(name)
+    expect(head(page, 0, 2, 1)).to_be_focused()
+    page.keyboard.press("Space")
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(300)
+    settled(page)
+    assert cut(vit_study, 0) == {(2, 1), (2, 5)}
+    # The focus stays where it was after the redraw, and Tab leads to the next member.
+    expect(head(page, 0, 2, 5)).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(head(page, 1, 0, 0)).to_be_focused()
+
+
+def test_dragging_paints_one_stroke(page: Page, server: Server, vit_study: Study) -> None:
+    open_members(page, server, vit_study)
+    box = {number: head(page, 0, 1, number).bounding_box() for number in (0, 4)}
+    middle = {n: (b["x"] + b["width"] / 2, b["y"] + b["height"] / 2) for n, b in box.items() if b}
+    page.mouse.move(*middle[0])
+    page.mouse.down()
+    page.mouse.move(*middle[4], steps=15)
+    page.mouse.up()
+    page.wait_for_timeout(500)
+    settled(page)
+    assert cut(vit_study, 0) == {(1, number) for number in range(5)}
+    page.get_by_role("button", name="Undo").click()
+    page.wait_for_timeout(300)
+    settled(page)
+    assert cut(vit_study, 0) == set()
+    expect(head(page, 0, 1, 4)).to_have_attribute("aria-pressed", "true")
+
+
+def test_b28_masks_outlive_a_page_change_and_a_reload(page: Page, server: Server, vit_study: Study) -> None:
+    open_members(page, server, vit_study)
+    for place in ((0, 0, 1), (1, 3, 2), (2, 5, 5)):
+        head(page, *place).click()
+    settled(page)
+    visit(page, "Fuse")
+    visit(page, "Members")
+    for place in ((0, 0, 1), (1, 3, 2), (2, 5, 5)):
+        expect(head(page, *place)).to_have_attribute("aria-pressed", "false")
+    page.reload()
+    expect(head(page, 2, 5, 5)).to_have_attribute("aria-pressed", "false", timeout=SLOW)
+    settled(page)
+    assert page.locator('button[aria-pressed="false"].head').count() == 3
+    # The new session's clicks count too.
+    head(page, 0, 0, 1).click()
+    settled(page)
+    assert cut(vit_study, 0) == set()
