@@ -45,7 +45,7 @@ def check_kind(model: Model, dataset: Dataset, what: str = "the data") -> None:
     wanted = "text" if model.family == "bert" else "image"
     if dataset.kind != wanted:
         raise HydraError(
-            f"{model.ref!r} reads {wanted}s, but {what} ({dataset.name}) hold {dataset.kind}s; choose data of its kind"
+            f"{model.ref!r} reads {wanted}s, but {what} ({dataset.name}) hold {dataset.kind}s; choose {wanted} data"
         )
 
 
@@ -60,7 +60,7 @@ def aligned_labels(model: Model, dataset: Dataset) -> NDArray[np.int64] | None:
     names = dataset.class_names
     if names is None or tuple(names) == model.class_names:
         labels = np.asarray(dataset.labels)
-        if len(labels) and not (0 <= labels.min() and labels.max() < len(model.class_names)):
+        if len(labels) and (labels.min() < 0 or labels.max() >= len(model.class_names)):
             raise HydraError(
                 f"labels of {dataset.name} run from {labels.min()} to {labels.max()}, the model has classes 0 to "
                 f"{len(model.class_names) - 1}"
@@ -95,7 +95,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and ("out of memory" in text or "not enough memory" in text)
 
 
-def in_chunks(size: int, chunk: int, run: Callable[[int, int], T], note: Callable[[str], None] | None = None) -> list[T]:
+def in_chunks(
+    size: int, chunk: int, run: Callable[[int, int], T], note: Callable[[str], None] | None = None
+) -> list[T]:
     """Call ``run(start, stop)`` over 0..size in chunks; when memory runs out, halve the chunk and go on.
 
     Args:

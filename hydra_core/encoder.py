@@ -112,7 +112,7 @@ class Block(nn.Module):
     # --- attention -----------------------------------------------------------------------------------------------
 
     def _queries_keys_values(self, x: Tensor, queries: int | None) -> tuple[Tensor, Tensor, Tensor]:
-        """x (M or 1, B, T, D) -> q (·, ·, Q, dh), k and v (·, ·, T, dh), heads laid out as :meth:`head_outputs` says."""
+        """x (M or 1, B, T, D) -> q, k, v with heads laid out as :meth:`head_outputs` says."""
         if self.shape.pre_norm:
             x = self.norm1(x)
         if queries is None:
@@ -183,8 +183,10 @@ class Block(nn.Module):
         members = self.shape.num_members
         if self.even:
             mb, h, q, dh = heads.shape
-            return self.out(heads.transpose(1, 2).reshape(members, mb // members, q, h * dh))
-        return self.out([part.transpose(1, 2).flatten(2) for part in heads.split(self.counts, dim=1)])
+            projected: Tensor = self.out(heads.transpose(1, 2).reshape(members, mb // members, q, h * dh))
+        else:
+            projected = self.out([part.transpose(1, 2).flatten(2) for part in heads.split(self.counts, dim=1)])
+        return projected
 
     # --- the rest of the layer -----------------------------------------------------------------------------------
 
@@ -203,14 +205,14 @@ class Block(nn.Module):
         y = self.mlp(self.norm2(x) if self.shape.pre_norm else x)
         if self.scale2 is not None:
             y = self.scale2(y)
-        x = x + y
-        return x if self.shape.pre_norm else self.norm2(x)
+        summed: Tensor = x + y
+        return summed if self.shape.pre_norm else self.norm2.forward(summed)
 
     def mlp(self, x: Tensor) -> Tensor:
         """The shared MLP on every token of every stream, (..., D) -> (..., D)."""
         rows = x.reshape(-1, x.shape[-1])
         if torch.is_grad_enabled() or rows.device.type != "cpu" or torch.compiler.is_compiling():
-            return self.fc2(activation(self.shape.activation, self.fc1(x)))
+            return self.fc2.forward(activation(self.shape.activation, self.fc1(x)))
         out = torch.empty_like(rows)
         count = max(1, round(len(rows) / MLP_ROWS_ON_CPU))
         for part, into in zip(rows.tensor_split(count), out.tensor_split(count), strict=True):

@@ -109,7 +109,7 @@ def _check(first: Backbone, member: Backbone, index: int) -> None:
     for what, (a, b) in facts.items():
         if a != b:
             raise HydraError(
-                f"members 0 and {index} cannot be fused, their {what} differs: {str(a):.60} against {str(b):.60}"
+                f"members 0 and {index} cannot be fused, their {what} differs: {a!s:.60} against {b!s:.60}"
             )
 
 

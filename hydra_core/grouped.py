@@ -23,9 +23,7 @@ class GroupedLinear(nn.Module):
             ask for some of them.
     """
 
-    def __init__(
-        self, widths: Sequence[int], width: int, *, grouped: str, bias: bool = True, parts: int = 1
-    ) -> None:
+    def __init__(self, widths: Sequence[int], width: int, *, grouped: str, bias: bool = True, parts: int = 1) -> None:
         super().__init__()
         if grouped not in ("output", "input"):
             raise ValueError(f'grouped must be "output" or "input", got {grouped!r}')

@@ -14,7 +14,8 @@ __all__ = ["Cancelled", "Progress", "report"]
 class Progress(Protocol):
     """``progress(done, total, note)``: `done` of `total` steps are finished; `note` says what runs now."""
 
-    def __call__(self, done: int, total: int, note: str) -> None: ...
+    def __call__(self, done: int, total: int, note: str) -> None:
+        """Hear of progress; may raise :class:`Cancelled`."""
 
 
 def report(progress: Progress | None, done: int, total: int, note: str) -> None:

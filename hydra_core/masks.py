@@ -36,9 +36,7 @@ class HeadMask:
         try:
             rows = tuple(tuple(_as_bool(value) for value in row) for row in keep)
         except TypeError:
-            raise HydraError(
-                f"a head mask needs one sequence of true/false a layer, got {keep!r:.80}"
-            ) from None
+            raise HydraError(f"a head mask needs one sequence of true/false a layer, got {keep!r:.80}") from None
         if not rows:
             raise HydraError("a head mask needs at least one layer, got none")
         object.__setattr__(self, "keep", rows)

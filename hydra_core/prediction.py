@@ -50,7 +50,7 @@ class Predictions:
     @cached_property
     def probabilities(self) -> Floats:
         """(M, N, C), softmax of each member; NaN in excluded rows."""
-        shifted = self.logits - self.logits.max(axis=-1, keepdims=True)
+        shifted: Floats = self.logits - self.logits.max(axis=-1, keepdims=True)
         np.exp(shifted, out=shifted)
         shifted /= shifted.sum(axis=-1, keepdims=True)
         return shifted

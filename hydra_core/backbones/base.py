@@ -61,9 +61,11 @@ class Readout(nn.Module):
 class Processor(Protocol):
     """Raw items -> a mapping of tensors, and how to keep it in a folder."""
 
-    def __call__(self, items: Sequence[Any]) -> dict[str, Tensor]: ...
+    def __call__(self, items: Sequence[Any]) -> dict[str, Tensor]:
+        """Raw items -> prepared inputs."""
 
-    def save(self, folder: str) -> dict[str, Any]: ...
+    def save(self, folder: str) -> dict[str, Any]:
+        """Write what is needed into a folder; returns plain values to keep beside it."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Network(nn.Module):
         """The last layer's tokens (M or 1, B, Q, D) -> logits (M, B, C)."""
         if len(self.readouts) == 1:
             streams, batch = x.shape[:2]
-            logits = self.readouts[0](x.flatten(0, 1)).view(streams, batch, -1)
+            logits: Tensor = self.readouts[0](x.flatten(0, 1)).view(streams, batch, -1)
             return logits.expand(self.num_members, -1, -1)
         return torch.stack([readout(x[min(m, len(x) - 1)]) for m, readout in enumerate(self.readouts)])
 
@@ -212,9 +214,7 @@ class Model:
 
     def _place(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         p = self._parameter
-        return {
-            k: v.to(p.device, p.dtype) if v.is_floating_point() else v.to(p.device) for k, v in inputs.items()
-        }
+        return {k: v.to(p.device, p.dtype) if v.is_floating_point() else v.to(p.device) for k, v in inputs.items()}
 
     def check_gates(self, gates: Any) -> Tensor | None:
         """Bring gates to (B or 1, L, max heads); HydraError names both shapes where they do not fit."""
@@ -224,7 +224,7 @@ class Model:
         if not gates.is_floating_point():
             gates = gates.to(self._parameter.dtype)
         layers, heads = self.num_layers, self.max_heads
-        view = gates[(None,) * (3 - gates.dim())] if gates.dim() < 3 else gates
+        view: Tensor = gates[(None,) * (3 - gates.dim())] if gates.dim() < 3 else gates
         if view.dim() != 3 or view.shape[1] not in (1, layers) or view.shape[2] not in (1, heads):
             raise HydraError(
                 f"gates of shape {tuple(gates.shape)} do not fit: they must broadcast to (batch, {layers} layers, "

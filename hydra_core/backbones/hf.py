@@ -15,8 +15,12 @@ from hydra_core.backbones.layers import LayerWeights, affine
 from hydra_core.errors import HydraError
 
 _ACTIVATIONS = {
-    "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "quick_gelu": "quick_gelu", "relu": "relu",
-}  # fmt: skip
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
+    "relu": "relu",
+}
 
 _REASONS = {
     "albert": "ALBERT shares one attention among all its layers, so a head cannot be removed from one layer alone",
@@ -45,11 +49,11 @@ class ImageEmbed(Embed):
 
     def num_tokens(self) -> int:
         """Patches and prefix tokens."""
-        return self.embeddings.patch_embeddings.num_patches + self.prefix  # type: ignore[no-any-return]
+        return int(self.embeddings.patch_embeddings.num_patches) + self.prefix
 
     def flops(self, tokens: int) -> int:
         """The patch convolution."""
-        return 2 * self.embeddings.patch_embeddings.projection.weight.numel() * (tokens - self.prefix)
+        return 2 * int(self.embeddings.patch_embeddings.projection.weight.numel()) * (tokens - self.prefix)
 
 
 class TextEmbed(Embed):
@@ -109,9 +113,7 @@ class TextReadout(Readout):
 
 def _act(name: Any) -> str:
     if name not in _ACTIVATIONS:
-        raise HydraError(
-            f"this backbone's activation {name!r} is not supported; known are {', '.join(_ACTIVATIONS)}"
-        )
+        raise HydraError(f"this backbone's activation {name!r} is not supported; known are {', '.join(_ACTIVATIONS)}")
     return _ACTIVATIONS[name]
 
 

@@ -151,7 +151,8 @@ def take_apart(model: Any, class_weights: Tensor, ref: str) -> tuple[Embed, list
     spec = NetworkSpec("open_clip", config)
     embed, readout = skeleton(config)
     bias = model.logit_bias
-    embed.load_state_dict({name: t for name, t in visual.state_dict().items() if name in embed.state_dict()}, assign=True)
+    own = embed.state_dict()
+    embed.load_state_dict({name: t for name, t in visual.state_dict().items() if name in own}, assign=True)
     readout.load_state_dict(
         {
             "ln_post.weight": visual.ln_post.weight,

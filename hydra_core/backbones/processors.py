@@ -22,9 +22,7 @@ def _images(items: Sequence[Any]) -> list[Any]:
 def _texts(items: Sequence[Any]) -> list[str]:
     for i, item in enumerate(items):
         if not isinstance(item, str):
-            raise HydraError(
-                f"this backbone reads text: item {i} is a {type(item).__name__}, a str was expected"
-            )
+            raise HydraError(f"this backbone reads text: item {i} is a {type(item).__name__}, a str was expected")
     return list(items)
 
 

@@ -10,7 +10,13 @@ from torch import Tensor
 
 from hydra_core.backbones import hf, open_clip_tower
 from hydra_core.backbones.base import (
-    Backbone, Embed, Network, NetworkSpec, Processor, Readout, fingerprint_of,
+    Backbone,
+    Embed,
+    Network,
+    NetworkSpec,
+    Processor,
+    Readout,
+    fingerprint_of,
 )  # fmt: skip
 from hydra_core.backbones.layers import LayerWeights, encoder_of
 from hydra_core.backbones.parity import check_parity, image_probe, text_probe
@@ -77,9 +83,9 @@ def load_backbone(
     if ref.startswith("demo/"):
         from hydra_core.backbones import demo
 
-        backbone = demo.load(ref, class_names=class_names, templates=templates)
+        backbone = demo.load(ref, class_names=class_names, templates=templates, dtype=number)
     elif ref.startswith("open_clip:"):
-        backbone = load_open_clip(ref, class_names=class_names, templates=templates)
+        backbone = load_open_clip(ref, class_names=class_names, templates=templates, dtype=number)
     elif ref.startswith("timm:"):
         raise HydraError(f"{ref!r}: timm models are not supported yet; expected {REFERENCES}")
     elif ref.startswith("hf:"):
@@ -138,7 +144,7 @@ def load_hf_folder(folder: Path, *, ref: str, class_names: Sequence[str] | None)
         raise HydraError(f"{ref!r} could not be loaded by transformers: {first}") from None
     if info["missing_keys"]:
         raise HydraError(
-            f"{ref!r} lacks weights ({', '.join(sorted(info['missing_keys'])[:3])}, ...): it has no trained classifier"
+            f"{ref!r} lacks weights ({', '.join(sorted(info['missing_keys'])[:3])}, ...); is its classifier trained?"
         )
     processor: Processor | None
     if architecture.family == "vit":
@@ -162,7 +168,7 @@ def from_hf_model(
     config = model.config
     architecture = hf.architecture_of({**config.to_dict(), "architectures": [type(model).__name__]}, ref)
     embed, layers, readout = architecture.parts(model)
-    if architecture.family == "vit":
+    if isinstance(embed, hf.ImageEmbed):
         height, width = embed.embeddings.image_size
         probe = image_probe(height, width)
     else:
@@ -180,7 +186,9 @@ def from_hf_model(
     )
 
 
-def load_open_clip(ref: str, *, class_names: Sequence[str] | None, templates: Sequence[str] | None) -> Backbone:
+def load_open_clip(
+    ref: str, *, class_names: Sequence[str] | None, templates: Sequence[str] | None, dtype: torch.dtype
+) -> Backbone:
     """Load an open_clip model (see :func:`load_backbone`)."""
     import open_clip
 
@@ -209,17 +217,24 @@ def load_open_clip(ref: str, *, class_names: Sequence[str] | None, templates: Se
     except Exception as error:  # open_clip raises many kinds for unknown names and damaged files
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise HydraError(f"{ref!r} could not be loaded by open_clip: {first}") from None
-    return from_open_clip_model(model, tokenizer, ref=ref, class_names=class_names, templates=templates)
+    return from_open_clip_model(model, tokenizer, ref=ref, class_names=class_names, templates=templates, dtype=dtype)
 
 
 def from_open_clip_model(
-    model: Any, tokenizer: Any, *, ref: str, class_names: Sequence[str], templates: Sequence[str]
+    model: Any,
+    tokenizer: Any,
+    *,
+    ref: str,
+    class_names: Sequence[str],
+    templates: Sequence[str],
+    dtype: torch.dtype = torch.float32,
 ) -> Backbone:
     """A Backbone of an open_clip model in memory (float32); its text tower makes the class weights and is let go."""
     import open_clip
 
-    model = model.eval()
-    class_weights = open_clip.build_zero_shot_classifier(model, tokenizer, list(class_names), list(templates))
+    # The prompts run once, so in float64: a float64 backbone then has class weights of its own precision.
+    exact = open_clip.build_zero_shot_classifier(model.eval().double(), tokenizer, list(class_names), list(templates))
+    model, class_weights = model.float(), exact.float()
     embed, weights, readout, spec = open_clip_tower.take_apart(model, class_weights, ref)
     height, width = model.visual.image_size
     settings = {**model.visual.preprocess_cfg, "size": [height, width]}
@@ -231,9 +246,11 @@ def from_open_clip_model(
 
     probe = image_probe(height, width)
     names = _names(class_names, list(class_names), ref)
-    return assemble(
-        embed, weights, readout, spec, original, probe, ClipImageProcessor(settings), ref=ref, family="clip", names=names
-    )
+    processor = ClipImageProcessor(settings)
+    backbone = assemble(embed, weights, readout, spec, original, probe, processor, ref=ref, family="clip", names=names)
+    backbone.network.to(dtype)
+    backbone.network.readouts[0].class_weights.data = exact.to(dtype)
+    return backbone
 
 
 def assemble(

@@ -1,0 +1,195 @@
+"""Strategies that make M different head masks for the members of an ensemble."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import comb, prod
+
+import numpy as np
+
+from hydra_core.backbones.base import Backbone
+from hydra_core.batching import check_kind
+from hydra_core.data.dataset import Dataset
+from hydra_core.errors import HydraError
+from hydra_core.jobs import Progress, report
+from hydra_core.masks import HeadMask
+from hydra_core.scoring import find_circuit, score_heads
+from hydra_core.scoring.headmap import check_heads_per_layer
+
+STRATEGIES = ("circuit", "taylor", "random")
+MAX_MEMBERS = 32
+# Shards and draws that are tried before a strategy gives up on finding another mask that fits.
+MAX_TRIES = 64
+
+
+def make_members(
+    backbone: Backbone,
+    dataset: Dataset,
+    *,
+    ood: Dataset | Mapping[str, Dataset] | None = None,
+    num_members: int = 3,
+    strategy: str,
+    heads_per_layer: int | Sequence[int],
+    max_overlap: float | None = None,
+    score: str = "msp",
+    batch_size: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> list[HeadMask]:
+    """Make `num_members` different masks.
+
+    Args:
+        backbone: read only.
+        dataset: validation data; the test data must be others.
+        ood: OOD validation data for `circuit`: one set, or several by name.
+        num_members: M, 1 to 32.
+        strategy: `circuit` (HeadMap circuits; members differ by objective and OOD set: loss, then ood_auroc and
+            average for each OOD set, then the same on shards of the data), `taylor` (Taylor scores on shards of the
+            data), `random` (drawn with `seed`).
+        heads_per_layer: heads each member keeps in each layer: one number, or one a layer.
+        max_overlap: largest Jaccard overlap allowed between two members' kept heads; None: they must only differ.
+        score: OOD score of the circuits' objectives.
+        batch_size: see :func:`hydra_core.find_circuit`.
+        seed: of shards and draws.
+        progress: `done` counts thousandths of all members.
+
+    Raises:
+        HydraError: an unknown strategy, or so many different masks cannot be had (the reason is named).
+    """
+    if strategy not in STRATEGIES:
+        raise HydraError(f"the strategy {strategy!r} is not known; expected one of {', '.join(STRATEGIES)}")
+    if isinstance(num_members, bool) or not isinstance(num_members, int) or not 1 <= num_members <= MAX_MEMBERS:
+        raise HydraError(f"num_members must be a whole number from 1 to {MAX_MEMBERS}, got {num_members!r}")
+    if max_overlap is not None and not 0.0 <= max_overlap <= 1.0:
+        raise HydraError(f"max_overlap is a Jaccard overlap from 0 to 1, got {max_overlap!r}")
+    counts = check_heads_per_layer(heads_per_layer, backbone)
+    possible = prod(comb(have, keep) for have, keep in zip(backbone.num_heads, counts, strict=True))
+    if possible < num_members:
+        raise HydraError(
+            f"{num_members} different members cannot be made: keeping {counts} of {backbone.num_heads} heads a layer "
+            f"allows {possible} mask{'s' if possible != 1 else ''}; change heads_per_layer or num_members"
+        )
+    members: list[HeadMask] = []
+
+    def step(done: int, total: int, note: str) -> None:
+        share = (len(members) + done / max(total, 1)) / num_members
+        report(progress, min(999, int(1000 * share)), 1000, f"member {len(members) + 1} of {num_members}: {note}")
+
+    candidates: Iterator[HeadMask]
+    if strategy == "random":
+        candidates = _random(backbone, counts, seed)
+    elif strategy == "taylor":
+        check_kind(backbone, dataset)
+        candidates = _taylor(backbone, dataset, counts, num_members, batch_size, seed, step)
+    else:
+        check_kind(backbone, dataset)
+        candidates = _circuits(backbone, dataset, _named(ood), counts, score, batch_size, seed, step)
+    closest = None
+    for mask in candidates:
+        overlaps = [mask.jaccard(other) for other in members]
+        if mask in members or (max_overlap is not None and overlaps and max(overlaps) > max_overlap):
+            worst = max(overlaps, default=0.0)
+            closest = worst if closest is None else min(closest, worst)
+            continue
+        members.append(mask)
+        if len(members) == num_members:
+            report(progress, 1000, 1000, "members are ready")
+            return members
+    raise HydraError(_why(strategy, len(members), num_members, max_overlap, closest))
+
+
+def _why(strategy: str, found: int, wanted: int, max_overlap: float | None, closest: float | None) -> str:
+    limit = "" if max_overlap is None else f" with an overlap of at most {max_overlap:g}"
+    nearest = "" if closest is None else f"; the next best mask overlaps by {closest:.2f} (Jaccard)"
+    return (
+        f"the strategy {strategy!r} found {found} different member{'s' if found != 1 else ''} of {wanted}{limit}"
+        f"{nearest}. Raise max_overlap, keep fewer heads, ask for fewer members, or give more data or OOD sets"
+    )
+
+
+def _named(ood: Dataset | Mapping[str, Dataset] | None) -> dict[str, Dataset]:
+    if ood is None:
+        return {}
+    return dict(ood) if isinstance(ood, Mapping) else {ood.name: ood}
+
+
+def _random(backbone: Backbone, counts: Sequence[int], seed: int) -> Iterator[HeadMask]:
+    rng = np.random.default_rng(seed)
+    for _ in range(MAX_TRIES * MAX_MEMBERS):
+        rows = []
+        for layer, count in enumerate(counts):
+            chosen = rng.choice(backbone.mask.kept_in(layer), size=count, replace=False).tolist() if count else []
+            rows.append([j in chosen for j in range(backbone.mask.widths[layer])])
+        yield HeadMask(rows)
+
+
+def _shards(dataset: Dataset, parts: int, seed: int) -> Iterator[Dataset]:
+    """Disjoint stratified shards; then, with new seeds, halves, so that there is always another one to try."""
+    rest = dataset
+    for left in range(parts, 1, -1):
+        if len(rest) < 2 * left:
+            break
+        shard, rest = rest.split(1.0 / left, seed=seed)
+        yield shard
+    yield rest
+    for draw in range(1, MAX_TRIES):
+        if len(dataset) < 4:
+            return
+        yield dataset.split(0.5, seed=seed + draw)[0]
+
+
+def keep_highest(values: np.ndarray, counts: Sequence[int], backbone: Backbone) -> HeadMask:
+    """The mask that keeps each layer's highest-scored heads; equal scores keep the lower head index.
+
+    Args:
+        values: (L, max heads), NaN where there is no head.
+        counts: heads to keep in each layer.
+        backbone: gives the layers' original widths.
+    """
+    rows = []
+    for layer, (width, count) in enumerate(zip(backbone.mask.widths, counts, strict=True)):
+        scores = values[layer, :width]
+        order = np.lexsort((np.arange(width), -scores))  # NaN sorts last
+        kept = set(order[:count].tolist())
+        rows.append([j in kept for j in range(width)])
+    return HeadMask(rows)
+
+
+def _taylor(
+    backbone: Backbone,
+    dataset: Dataset,
+    counts: Sequence[int],
+    members: int,
+    batch_size: int | None,
+    seed: int,
+    progress: Progress,
+) -> Iterator[HeadMask]:
+    for shard in _shards(dataset, members, seed):
+        scores = score_heads(backbone, shard, method="taylor", batch_size=batch_size, progress=progress)
+        yield keep_highest(scores.values, counts, backbone)
+
+
+def _circuits(
+    backbone: Backbone,
+    dataset: Dataset,
+    ood: Mapping[str, Dataset],
+    counts: Sequence[int],
+    score: str,
+    batch_size: int | None,
+    seed: int,
+    progress: Progress,
+) -> Iterator[HeadMask]:
+    def search(data: Dataset, others: Mapping[str, Dataset]) -> Iterator[HeadMask]:
+        goals: list[tuple[str, Dataset | None]] = [("loss", None)]
+        for name in others:
+            goals += [("ood_auroc", others[name]), ("average", others[name])]
+        for objective, other in goals:
+            yield find_circuit(
+                backbone, data, ood=other, objective=objective, heads_per_layer=counts, score=score,
+                batch_size=batch_size, progress=progress,
+            ).keep  # fmt: skip
+
+    # A generator: each search runs only when its turn comes.
+    yield from search(dataset, ood)
+    others = {name: _shards(data, 2, seed) for name, data in ood.items()}
+    for shard in _shards(dataset, 2, seed):
+        parts = {name: part for name, parts in others.items() if (part := next(parts, None)) is not None}
+        yield from search(shard, parts)

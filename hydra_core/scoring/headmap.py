@@ -1,0 +1,125 @@
+"""HeadMap: layer-conditioned search for a circuit of heads.
+
+Wang et al., "HeadMap: Locating and Enhancing Knowledge Circuits in LLMs", ICLR 2025, Algorithm 1, with the objectives
+of Hydra Ensembles (arXiv 2510.18358). For each layer in turn, with the heads chosen in the layers before masked out,
+every head is masked, the objective is measured over the whole data set, and the n heads whose masking hurts most are
+chosen. The chosen heads are the circuit: a member keeps them and loses the rest.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from hydra_core.backbones.base import Backbone
+from hydra_core.batching import check_batch_size, check_kind, required_labels
+from hydra_core.data.dataset import Dataset
+from hydra_core.errors import HydraError
+from hydra_core.jobs import Progress
+from hydra_core.masks import HeadMask
+from hydra_core.scoring.objective import Objective
+from hydra_core.scoring.results import Circuit
+from hydra_core.scoring.sweep import STATE_BYTES, Sweep
+
+
+def find_circuit(
+    backbone: Backbone,
+    dataset: Dataset,
+    *,
+    ood: Dataset | Mapping[str, Dataset] | None = None,
+    objective: str = "loss",
+    heads_per_layer: int | Sequence[int],
+    score: str = "msp",
+    batch_size: int | None = None,
+    progress: Progress | None = None,
+    state_bytes: int = STATE_BYTES,
+) -> Circuit:
+    """Find a circuit (HeadMap, Algorithm 1).
+
+    Args:
+        backbone: read only.
+        dataset: validation data; labels are needed for `loss` and `average`.
+        ood: OOD validation data, for `ood_auroc` and `average`.
+        objective: `loss` (masking hurts by raising it), `ood_auroc` (by lowering it), or `average` (in each layer
+            the mean of min-max(loss) and min-max(1 - AUROC) over its heads; a constant column counts 0).
+        heads_per_layer: heads to choose in each layer: one number, or one a layer.
+        score: OOD score: msp, max_logit, energy or entropy.
+        batch_size: the result does not depend on it beyond rounding.
+        progress: called after each batch of each layer.
+        state_bytes: memory for hidden states kept between layers.
+
+    Returns:
+        The circuit; equal values choose the lower head index first.
+
+    Raises:
+        HydraError: an objective that needs OOD data or labels that are not there, a number of heads that a layer
+            does not have, data of another kind or with unknown classes.
+    """
+    ood = one_ood_set(ood)
+    goal = Objective.check(objective, score, ood is not None)
+    counts = check_heads_per_layer(heads_per_layer, backbone)
+    labels = check_data(backbone, dataset, ood, goal)
+    sweep = Sweep(
+        backbone, dataset, labels, ood if goal.needs_ood else None, goal,
+        batch_size=check_batch_size(batch_size, backbone), progress=progress, state_bytes=state_bytes,
+    )  # fmt: skip
+    rows, chosen = [], []
+    for layer, count in enumerate(counts):
+        values = sweep.measure(layer)
+        rows.append(values)
+        chosen.append(most_harmful(goal.harm(values), count))
+        sweep.advance(layer, chosen[-1])
+    keep = HeadMask(
+        [[j in heads for j in range(width)] for heads, width in zip(chosen, backbone.mask.widths, strict=True)]
+    )
+    return Circuit(
+        keep, np.array(rows), objective, counts, len(dataset), backbone.fingerprint, dataset.fingerprint,
+        ood_fingerprint=ood.fingerprint if ood is not None and goal.needs_ood else None,
+        num_ood=len(ood) if ood is not None and goal.needs_ood else 0,
+        score=score if goal.needs_ood else None, baseline=sweep.baseline,
+    )  # fmt: skip
+
+
+def most_harmful(harm: np.ndarray, count: int) -> list[int]:
+    """Indices of the `count` largest values, equal ones by lower index first; NaN is no head."""
+    order = np.lexsort((np.arange(len(harm)), -harm))  # NaN sorts last
+    return [int(i) for i in order[:count]]
+
+
+def one_ood_set(ood: Dataset | Mapping[str, Dataset] | None) -> Dataset | None:
+    """The one OOD set a search works with; HydraError for several."""
+    if not isinstance(ood, Mapping):
+        return ood
+    if len(ood) > 1:
+        raise HydraError(f"one search works with one OOD set, got {len(ood)} ({', '.join(ood)}); choose one")
+    return next(iter(ood.values()), None)
+
+
+def check_data(backbone: Backbone, dataset: Dataset, ood: Dataset | None, goal: Objective) -> np.ndarray | None:
+    """Check kinds, and return the labels where the objective needs them."""
+    check_kind(backbone, dataset)
+    if ood is not None and goal.needs_ood:
+        check_kind(backbone, ood, "the OOD data")
+    return required_labels(backbone, dataset, f"the objective {goal.name!r}") if goal.needs_loss else None
+
+
+def check_heads_per_layer(heads_per_layer: int | Sequence[int] | None, backbone: Backbone) -> tuple[int, ...]:
+    """One count a layer, each between 0 and the heads the layer has."""
+    if heads_per_layer is None:
+        raise HydraError("heads_per_layer is needed: how many heads of each layer a member keeps")
+    if isinstance(heads_per_layer, bool) or (
+        not isinstance(heads_per_layer, int | np.integer) and not isinstance(heads_per_layer, Sequence)
+    ):
+        raise HydraError(f"heads_per_layer must be a whole number or one a layer, got {heads_per_layer!r}")
+    counts = (
+        tuple(int(n) for n in heads_per_layer)
+        if isinstance(heads_per_layer, Sequence)
+        else (int(heads_per_layer),) * backbone.num_layers
+    )
+    if len(counts) != backbone.num_layers:
+        raise HydraError(f"heads_per_layer has {len(counts)} numbers, the backbone has {backbone.num_layers} layers")
+    for layer, (count, available) in enumerate(zip(counts, backbone.num_heads, strict=True)):
+        if not 0 <= count <= available:
+            raise HydraError(
+                f"heads_per_layer asks for {count} heads in layer {layer}; it has {available}: choose 0 to {available}"
+            )
+    return counts

@@ -1,0 +1,252 @@
+"""Taylor, ablation and HeadMap against plain loops over the original libraries' models."""
+
+import copy
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+import hydra_core as hydra
+from hydra_core.data import Dataset
+from hydra_core.data.sources import ArraySource, ImageItems
+from tests import originals
+from tests.originals import Original, cross_entropy
+
+FAMILIES = ("vit", "deit-teacher", "bert", "distilbert", "open-clip", "open-clip-quick")
+HEADS_KEPT = 2
+
+
+class Prepared:
+    """A processor that hands out ready tensors: item i is row i of the original's random inputs."""
+
+    def __init__(self, inputs):
+        self.inputs = inputs
+
+    def __call__(self, items):
+        rows = [int(str(item)) if isinstance(item, str) else int(np.asarray(item)[0, 0, 0]) for item in items]
+        return {name: tensor[rows] for name, tensor in self.inputs.items()}
+
+    def save(self, folder):
+        raise NotImplementedError
+
+
+def samples(original: Original, size: int, seed: int) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    if "pixel_values" in original.inputs:
+        shape = (size, *original.inputs["pixel_values"].shape[1:])
+        return {"pixel_values": torch.randn(shape, generator=generator).double() * (1 + seed % 3)}
+    ids = torch.randint(2, 61, (size, 9), generator=generator)
+    mask = (torch.arange(9)[None] < torch.randint(1, 10, (size, 1), generator=generator)).long()
+    return {"input_ids": ids * mask + (1 - mask) * original.inputs["input_ids"].min(), "attention_mask": mask}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def case(request, tmp_path_factory):
+    """Original, backbone, ID and OOD data; the data's items stand for rows of random inputs."""
+    original = originals.build(request.param, tmp_path_factory.mktemp("originals"))
+    backbone = hydra.load_backbone(original.ref, device="cpu", dtype="float64", **original.load_options)
+    known, other = samples(original, 13, seed=5), samples(original, 11, seed=7)
+    both = {name: torch.cat([known[name], other[name]]) for name in known}
+    backbone.processor = Prepared(both)
+    labels = np.arange(13) % len(original.classes)
+
+    def data(rows, targets):
+        if backbone.family == "bert":
+            items, kind = [str(row) for row in rows], "text"
+        else:
+            pixels = np.array([np.full((1, 1), row, dtype=np.uint8) for row in rows])
+            items, kind = ImageItems(ArraySource(pixels)), "image"
+        return Dataset(items, targets, original.classes, kind=kind, name="rows")
+
+    return original, backbone, data(range(13), labels), data(range(13, 24), None), known, other, labels
+
+
+def plain_circuit(original, known, other, labels, objective, keep):
+    """HeadMap's Algorithm 1 as it is written, over the original model: the whole forward for every head."""
+    chosen, table = [], []
+    for layer in range(original.layers):
+        losses, aurocs = [], []
+        for head in range(original.heads):
+            cut = [*chosen, (layer, head)]
+            id_logits, ood_logits = original.logits(cut, known), original.logits(cut, other)
+            losses.append(cross_entropy(id_logits, labels).mean())
+            scores = [1 - torch.softmax(z, -1).max(-1).values.numpy() for z in (id_logits, ood_logits)]
+            truth = np.r_[np.zeros(len(scores[0])), np.ones(len(scores[1]))]
+            aurocs.append(roc_auc_score(truth, np.r_[scores[0], scores[1]]))
+        losses, aurocs = np.array(losses), np.array(aurocs)
+        scaled = [(v - v.min()) / (v.max() - v.min()) if v.max() > v.min() else v * 0 for v in (losses, 1 - aurocs)]
+        values = {"loss": losses, "ood_auroc": aurocs, "average": (scaled[0] + scaled[1]) / 2}[objective]
+        harm = -values if objective == "ood_auroc" else values
+        best = sorted(range(original.heads), key=lambda h: (-harm[h], h))[:keep]
+        chosen += [(layer, head) for head in best]
+        table.append(values)
+    return set(chosen), np.array(table)
+
+
+@pytest.mark.parametrize("objective", ["loss", "ood_auroc", "average"])
+def test_find_circuit_equals_the_plain_loop(case, objective):
+    original, backbone, data, ood, known, other, labels = case
+    expected, table = plain_circuit(original, known, other, labels, objective, HEADS_KEPT)
+    before = backbone.logits(known)
+    circuit = hydra.find_circuit(backbone, data, ood=ood, objective=objective, heads_per_layer=HEADS_KEPT, batch_size=5)
+    assert circuit.keep.kept == expected
+    np.testing.assert_allclose(circuit.values, table, rtol=0, atol=1e-5)
+    assert torch.equal(before, backbone.logits(known))
+
+
+def test_find_circuit_does_not_depend_on_batches_or_memory(case):
+    _, backbone, data, ood, *_ = case
+    options = {"ood": ood, "objective": "average", "heads_per_layer": [1, 2, 0]}
+    whole = hydra.find_circuit(backbone, data, batch_size=100, **options)
+    for more in ({"batch_size": 1}, {"batch_size": 4}, {"batch_size": 7, "state_bytes": 0}):
+        other = hydra.find_circuit(backbone, data, **more, **options)
+        assert other.keep == whole.keep
+        assert other.keep.kept_per_layer == (1, 2, 0)
+        np.testing.assert_allclose(other.values, whole.values, rtol=0, atol=1e-9)
+
+
+def test_headmap_and_ablation_are_the_worsening_against_all_heads(case):
+    original, backbone, data, _, known, _, labels = case
+    base = cross_entropy(original.logits(inputs=known), labels).mean()
+    scores = hydra.score_heads(backbone, data, method="ablation", batch_size=4)
+    for layer, head in itertools.product(range(original.layers), range(original.heads)):
+        expected = cross_entropy(original.logits([(layer, head)], known), labels).mean() - base
+        assert scores.values[layer, head] == pytest.approx(expected, abs=1e-9)
+    circuit = hydra.find_circuit(backbone, data, heads_per_layer=HEADS_KEPT)
+    headmap = hydra.score_heads(backbone, data, method="headmap", heads_per_layer=HEADS_KEPT)
+    np.testing.assert_allclose(headmap.values, circuit.values - base, atol=1e-9)
+    assert circuit.baseline == pytest.approx(base, abs=1e-9)
+
+
+def test_taylor_equals_the_gradient_through_the_original_model(case):
+    original, backbone, data, _, known, _, labels = case
+    per_sample = []
+    for i, label in enumerate(labels):
+        model = copy.deepcopy(original.model)
+        gates = torch.ones(original.layers, original.heads, dtype=torch.float64, requires_grad=True)
+        weights = dict(model.named_parameters())
+        names = {id(p): name for name, p in weights.items()}
+        gated = dict(weights)
+        for layer, module in enumerate(original.projections(model)):
+            width = module.weight.shape[1] // original.heads
+            columns = gates[layer].repeat_interleave(width)
+            gated[names[id(module.weight)]] = module.weight.detach() * columns
+        row = {name: tensor[i : i + 1] for name, tensor in known.items()}
+        logits = torch.func.functional_call(
+            Forward(model, original.forward), {f"model.{n}": p for n, p in gated.items()}, (row,)
+        )
+        loss = torch.nn.functional.cross_entropy(logits, torch.tensor([label]))
+        per_sample.append(torch.autograd.grad(loss, gates)[0].numpy())
+    per_sample = np.array(per_sample)
+    assert np.abs(per_sample).max() > 1e-3
+    from hydra_core.scoring.taylor import taylor_samples
+
+    ours = taylor_samples(backbone, data, labels, batch_size=4)
+    np.testing.assert_allclose(ours, per_sample, rtol=0, atol=1e-9)
+    michel = hydra.score_heads(backbone, data, method="taylor", batch_size=3)
+    molchanov = hydra.score_heads(backbone, data, method="taylor_squared", batch_size=13)
+    np.testing.assert_allclose(michel.values, np.abs(per_sample).mean(0), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(molchanov.values, (per_sample**2).mean(0), rtol=0, atol=1e-9)
+
+
+class Forward(torch.nn.Module):
+    def __init__(self, model, forward):
+        super().__init__()
+        self.model = model
+        self.call = forward
+
+    def forward(self, inputs):
+        return self.call(self.model, inputs)
+
+
+def test_frozen_parameters_and_one_class_give_scores(case):
+    """H21."""
+    _, backbone, data, *_ = case
+    free = copy.copy(backbone)
+    free.network = copy.deepcopy(backbone.network).requires_grad_(True)
+    frozen = hydra.score_heads(backbone, data, method="taylor").values
+    np.testing.assert_array_equal(hydra.score_heads(free, data, method="taylor").values, frozen)
+    one_class = Dataset(data.items, np.zeros(len(data), dtype=np.int64), data.class_names, kind=data.kind, name="one")
+    for method in ("taylor", "ablation"):
+        assert np.isfinite(hydra.score_heads(backbone, one_class, method=method).values).all()
+
+
+def test_too_little_memory_halves_the_batch_and_changes_nothing(case, monkeypatch):
+    """H21: the embedding stands in for a device that cannot hold more than three samples."""
+    _, backbone, data, *_ = case
+    expected = hydra.score_heads(backbone, data, method="taylor", batch_size=13).values
+    predicted = hydra.predict(backbone, data, batch_size=13).logits
+    embed = type(backbone.network.embed)
+    whole = embed.forward
+
+    def small(self, inputs):
+        if len(next(iter(inputs.values()))) > 3:
+            raise torch.OutOfMemoryError("out of memory")
+        return whole(self, inputs)
+
+    monkeypatch.setattr(embed, "forward", small)
+    notes = []
+    got = hydra.predict(backbone, data, batch_size=13, progress=lambda *step: notes.append(step[2])).logits
+    np.testing.assert_allclose(got, predicted, rtol=0, atol=1e-5)
+    assert any("out of memory" in note for note in notes)
+    scores = hydra.score_heads(backbone, data, method="taylor", batch_size=13).values
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5)
+
+
+def test_scoring_that_raises_midway_leaves_the_backbone_as_it_was(case):
+    """H20."""
+    _, backbone, data, ood, known, *_ = case
+    before = backbone.logits(known)
+    state = {name: tensor.clone() for name, tensor in backbone.network.state_dict().items()}
+
+    def stop(done, total, note):
+        if done >= 2:
+            raise hydra.Cancelled
+
+    for method in ("taylor", "ablation", "headmap"):
+        with pytest.raises(hydra.Cancelled):
+            hydra.score_heads(backbone, data, method=method, heads_per_layer=1, batch_size=2, progress=stop)
+    assert torch.equal(before, backbone.logits(known))
+    assert all(torch.equal(tensor, state[name]) for name, tensor in backbone.network.state_dict().items())
+
+
+def test_scores_of_a_pruned_backbone_are_nan_where_heads_are_gone(case):
+    original, backbone, data, ood, *_ = case
+    pruned = hydra.prune(backbone, backbone.mask.without([(0, 1), *[(1, h) for h in range(original.heads)]]))
+    for method in ("taylor", "ablation"):
+        values = hydra.score_heads(pruned, data, method=method).values
+        gone = ~np.array(pruned.mask.keep)
+        assert np.isnan(values[gone]).all()
+        assert np.isfinite(values[~gone]).all()
+    circuit = hydra.find_circuit(pruned, data, heads_per_layer=[1, 0, 1])
+    assert circuit.keep.kept <= pruned.mask.kept
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"objective": "ood_auroc", "heads_per_layer": 1}, "needs OOD data"),
+        ({"objective": "nonsense", "heads_per_layer": 1}, "not known"),
+        ({"heads_per_layer": 99}, "99 heads in layer 0"),
+        ({"heads_per_layer": [1]}, "has 1 numbers"),
+        ({"heads_per_layer": None}, "heads_per_layer is needed"),
+        ({"heads_per_layer": 1, "batch_size": 0}, "batch_size"),
+        ({"heads_per_layer": 1, "score": "psychic"}, "psychic"),
+    ],
+)
+def test_bad_requests_are_refused_before_work_starts(case, options, words):
+    _, backbone, data, *_ = case
+    with pytest.raises(hydra.HydraError, match=words):
+        hydra.find_circuit(backbone, data, **options)
+
+
+def test_results_survive_json(case):
+    _, backbone, data, ood, *_ = case
+    circuit = hydra.find_circuit(backbone, data, ood=ood, objective="average", heads_per_layer=2)
+    again = hydra.Circuit.from_json(circuit.to_json())
+    assert again.keep == circuit.keep
+    np.testing.assert_array_equal(again.values, circuit.values)
+    scores = hydra.score_heads(hydra.prune(backbone, backbone.mask.toggle(0, 0)), data, method="taylor")
+    np.testing.assert_array_equal(hydra.HeadScores.from_json(scores.to_json()).values, scores.values)
