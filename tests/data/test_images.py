@@ -72,9 +72,9 @@ def test_d22_cmyk_red_is_red() -> None:
 
 
 def test_d22_sixteen_bit_grey_is_scaled_not_cut() -> None:
-    values = np.array([[0, 257 * 128, 65535]], dtype=np.uint16)
+    values = np.array([[0, 1000, 40000, 65535]], dtype=np.uint16)
     image = decode(encoded(Image.fromarray(values)))
-    assert [pixel(image, x)[0] for x in range(3)] == [0, 128, 255]
+    assert [pixel(image, x)[0] for x in range(4)] == [0, 3, 155, 255]
 
 
 def test_d22_one_pixel_wide_images() -> None:
