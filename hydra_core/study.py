@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, TypeVar
 from hydra_core import study_files as files
 from hydra_core.errors import HydraError
 from hydra_core.masks import HeadMask, write_mask_file
-from hydra_core.scoring.results import Circuit, HeadScores
 from hydra_core.study_config import StudyConfig
 from hydra_core.study_folder import FOLDER_KINDS, StudyFolder, looks_like_study, stored_config
 from hydra_core.study_zip import unpack
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from hydra_core.evaluation import Evaluation
     from hydra_core.fusion import FusedEnsemble
     from hydra_core.prediction import Predictions
+    from hydra_core.scoring.results import Circuit, HeadScores
 
 __all__ = ["Study", "StudyConfig", "StudySummary", "import_zip", "list_studies", "studies_root"]
 
@@ -53,28 +53,36 @@ class Study(StudyFolder):
     where it is damaged. The getters of all leave damaged ones out; :meth:`problems` tells of those.
     """
 
-    def save_scores(self, name: str, scores: HeadScores) -> None:
+    def save_scores(self, name: str, scores: "HeadScores") -> None:
         """Store head scores."""
         self.put("scores", name, scores.to_json())
 
-    def scores(self, name: str) -> HeadScores | None:
+    def scores(self, name: str) -> "HeadScores | None":
         """Stored head scores, or None."""
+        from hydra_core.scoring.results import HeadScores
+
         return self._read("scores", name, HeadScores.from_json)
 
-    def score_sets(self) -> dict[str, HeadScores]:
+    def score_sets(self) -> "dict[str, HeadScores]":
         """All head scores that can be read, by name."""
+        from hydra_core.scoring.results import HeadScores
+
         return self._read_all("scores", HeadScores.from_json)
 
-    def save_circuit(self, name: str, circuit: Circuit) -> None:
+    def save_circuit(self, name: str, circuit: "Circuit") -> None:
         """Store a circuit."""
         self.put("circuits", name, circuit.to_json())
 
-    def circuit(self, name: str) -> Circuit | None:
+    def circuit(self, name: str) -> "Circuit | None":
         """A stored circuit, or None."""
+        from hydra_core.scoring.results import Circuit
+
         return self._read("circuits", name, Circuit.from_json)
 
-    def circuits(self) -> dict[str, Circuit]:
+    def circuits(self) -> "dict[str, Circuit]":
         """All circuits that can be read, by name."""
+        from hydra_core.scoring.results import Circuit
+
         return self._read_all("circuits", Circuit.from_json)
 
     def save_masks(self, name: str, masks: Iterable[HeadMask], fingerprint: str, note: str = "") -> None:
@@ -188,9 +196,7 @@ class Study(StudyFolder):
 
     def _prediction_names(self) -> list[tuple[str, str]]:
         found = [
-            p.stem.split("__")
-            for p in (self.folder / "predictions").glob("*__*.safetensors")
-            if not files.is_hidden(p)
+            p.stem.split("__") for p in (self.folder / "predictions").glob("*__*.safetensors") if not files.is_hidden(p)
         ]
         return [(files.artefact_name(p[0]), files.artefact_name(p[1])) for p in found if len(p) == 2]
 
@@ -219,11 +225,7 @@ def list_studies(root: Path) -> list[StudySummary]:
     root = Path(root)
     if not root.is_dir():
         return []
-    found = [
-        _summary(folder)
-        for folder in root.iterdir()
-        if not files.is_hidden(folder) and looks_like_study(folder)
-    ]
+    found = [_summary(folder) for folder in root.iterdir() if not files.is_hidden(folder) and looks_like_study(folder)]
     return sorted(found, key=lambda summary: (-summary.modified, summary.name))
 
 

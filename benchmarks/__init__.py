@@ -1,0 +1,1 @@
+"""Speed and quality tables, run by make targets; results are written to benchmarks/results/."""

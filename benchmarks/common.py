@@ -1,0 +1,97 @@
+"""What the speed benchmarks share: seeded random models of a real size, baselines, the machine."""
+
+import json
+import os
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, vmap
+
+from hydra_core.backbones.base import Backbone
+from hydra_core.backbones.registry import from_hf_model
+from hydra_core.fusion import FusedEnsemble, fuse
+from hydra_core.masks import HeadMask
+from hydra_core.pruning import prune
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def vit_model(*, layers: int, heads: int, width: int, hidden: int, image: int, patch: int, seed: int = 0) -> Any:
+    """A transformers ViT classifier with seeded random weights, biases too (a new model has zeros)."""
+    from transformers import ViTConfig, ViTForImageClassification
+
+    torch.manual_seed(seed)
+    config = ViTConfig(
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        hidden_size=width,
+        intermediate_size=hidden,
+        image_size=image,
+        patch_size=patch,
+        num_labels=10,
+    )
+    model = ViTForImageClassification(config).eval()
+    generator = torch.Generator().manual_seed(seed + 1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_(std=0.02, generator=generator)
+    return model
+
+
+def vit_b16(members: int = 3, kept: int = 4) -> tuple[Backbone, list[Backbone], FusedEnsemble]:
+    """A backbone of ViT-B/16's size, its members with `kept` disjoint heads a layer, and their fusion."""
+    model = vit_model(layers=12, heads=12, width=768, hidden=3072, image=224, patch=16)
+    backbone = from_hf_model(model, None, ref="random ViT-B/16")
+    masks = [
+        HeadMask([[m * kept <= head < (m + 1) * kept for head in range(12)] for _ in range(12)]) for m in range(members)
+    ]
+    pruned = [prune(backbone, mask) for mask in masks]
+    return backbone, pruned, fuse(pruned)
+
+
+def vmapped(members: Sequence[Backbone]) -> Callable[[dict[str, Tensor]], Tensor]:
+    """torch.func.vmap over the members' stacked weights: the general way to run M equal networks."""
+    network = members[0].network
+    states = [member.network.state_dict() for member in members]
+    stacked = {name: torch.stack([state[name] for state in states]) for name in states[0]}
+
+    def one(state: dict[str, Tensor], inputs: dict[str, Tensor]) -> Tensor:
+        logits: Tensor = functional_call(network, state, (inputs,))
+        return logits[0]
+
+    run = vmap(one, in_dims=(0, None))
+    return lambda inputs: run(stacked, inputs)
+
+
+def largest_difference(a: Tensor, b: Tensor) -> float:
+    """Largest |a - b|."""
+    return float((a.double() - b.double()).abs().max())
+
+
+def machine() -> dict[str, Any]:
+    """Processor, threads and versions, for the table's caption."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        models = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        name = models[0] if models else name
+    return {
+        "processor": name,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def write_results(name: str, results: dict[str, Any]) -> Path:
+    """Write ``benchmarks/results/<name>.json``."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    return path

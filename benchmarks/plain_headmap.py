@@ -1,0 +1,56 @@
+"""HeadMap (Wang et al., ICLR 2025, Algorithm 1) as one would first write it: a loop over the original model.
+
+The reference that `find_circuit` is timed, and its values are checked, against. A head is masked by zeroing
+its columns of the output projection; every measurement is a whole forward.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@torch.no_grad()
+def plain_headmap(
+    model: Any, pixels: Tensor, labels: Tensor, heads_per_layer: int, batch_size: int
+) -> tuple[list[list[int]], Tensor]:
+    """Search a transformers ViT with the objective `loss`.
+
+    Returns:
+        The heads chosen in each layer, and the loss (L, H) with each head masked.
+    """
+    num_heads = model.config.num_attention_heads
+    values = torch.zeros(len(model.vit.layers), num_heads, dtype=torch.float64)
+    chosen: list[list[int]] = []
+    for index, layer in enumerate(model.vit.layers):
+        weight = layer.attention.o_proj.weight
+        head_dim = weight.shape[1] // num_heads
+        for head in range(num_heads):
+            columns = weight[:, head * head_dim : (head + 1) * head_dim]
+            kept = columns.clone()
+            columns.zero_()
+            values[index, head] = loss_of(model, pixels, labels, batch_size)
+            columns.copy_(kept)
+        chosen.append(sorted(range(num_heads), key=lambda h: (-values[index, h].item(), h))[:heads_per_layer])
+        for head in chosen[-1]:
+            weight[:, head * head_dim : (head + 1) * head_dim] = 0
+    return chosen, values
+
+
+def loss_of(model: Any, pixels: Tensor, labels: Tensor, batch_size: int) -> float:
+    """Mean cross-entropy, summed per sample."""
+    total = 0.0
+    for start in range(0, len(pixels), batch_size):
+        stop = start + batch_size
+        logits = model(pixel_values=pixels[start:stop]).logits
+        total += float(F.cross_entropy(logits.double(), labels[start:stop], reduction="sum"))
+    return total / len(pixels)
+
+
+def restore(model: Any, weights: Sequence[Tensor]) -> None:
+    """Put back the output projections that a search masked."""
+    with torch.no_grad():
+        for layer, weight in zip(model.vit.layers, weights, strict=True):
+            layer.attention.o_proj.weight.copy_(weight)
