@@ -9,9 +9,7 @@ st.set_page_config(
     page_icon=":material/hub:",
     layout="wide",
     initial_sidebar_state="expanded",
-    menu_items={
-        "About": "Prune attention heads into circuits, fuse them into one ensemble, measure its uncertainty."
-    },
+    menu_items={"About": "Prune attention heads into circuits, fuse them into one ensemble, measure its uncertainty."},
 )
 current = frame.navigation()
 state.set_ready()

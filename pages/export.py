@@ -11,9 +11,7 @@ def draw(study: Study) -> None:
     st.subheader("Masks")
     if not masks:
         with st.container(border=True):
-            st.markdown(
-                "**There are no members yet**, so there is nothing to take away but the study itself."
-            )
+            st.markdown("**There are no members yet**, so there is nothing to take away but the study itself.")
             frame.link("Members", "Make members")
     else:
         name = f"{study.name}-masks.json"
@@ -26,17 +24,13 @@ def draw(study: Study) -> None:
         )  # fmt: skip
         model(study)
     st.subheader("The whole study")
-    st.markdown(
-        "Scores, circuits, masks, predictions and settings in one zip, which opens again under Start."
-    )
+    st.markdown("Scores, circuits, masks, predictions and settings in one zip, which opens again under Start.")
     st.download_button(
         "Download the study (zip)", study.to_zip, file_name=f"{study.name}.zip", mime="application/zip",
         icon=":material/folder_zip:", key=state.key("export", "study"), on_click="ignore",
     )  # fmt: skip
     st.subheader("The same in Python")
-    st.markdown(
-        "These lines make the same members, fuse them, evaluate them and save the model; they need no browser."
-    )
+    st.markdown("These lines make the same members, fuse them, evaluate them and save the model; they need no browser.")
     code = recipe.python_lines(study)
     st.code(code, language="python")
     st.download_button(

@@ -40,9 +40,7 @@ def draw(study: Study) -> None:
     timing(study, busy, len(check.masked_fused))
     with st.container(horizontal=True):
         frame.link("Evaluate", "Next: see the ensemble's uncertainty")
-        st.button(
-            "Fuse again", key=state.key("fuse", "again"), disabled=busy, on_click=work.fuse, args=(study,)
-        )
+        st.button("Fuse again", key=state.key("fuse", "again"), disabled=busy, on_click=work.fuse, args=(study,))
 
 
 def stored_check(study: Study) -> Equivalence | None:

@@ -129,9 +129,7 @@ def preset_form(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None
         names = [f"member {i}" for i in range(len(masks))]
         other = names.index(st.selectbox("Of", names, **state.bind(study, "preset other", names[0], names)))
     if not scores:
-        st.caption(
-            "Scores from Head importance and circuits from Circuits appear here once they are computed."
-        )
+        st.caption("Scores from Head importance and circuits from Circuits appear here once they are computed.")
 
     def new_mask(member: int) -> HeadMask:
         if kind == TOP:
@@ -183,20 +181,15 @@ def colour_sources(study: Study) -> list[str]:
     ]
 
 
-def colouring(
-    study: Study, facts: cache.Facts
-) -> tuple[list[list[float | None]] | None, list[list[str]] | None]:
+def colouring(study: Study, facts: cache.Facts) -> tuple[list[list[float | None]] | None, list[list[str]] | None]:
     """Colours (0..1) and tooltips of the chosen score."""
     kind, _, name = str(state.chosen(study, "members colour", NO_COLOUR)).partition(": ")
-    found = (
-        study.scores(name) if kind == "score" else study.circuit(name) if kind == "circuit values" else None
-    )
+    found = study.scores(name) if kind == "score" else study.circuit(name) if kind == "circuit values" else None
     if found is None or found.values.shape[0] != len(facts.widths):
         return None, None
     values = found.values
     titles = [
-        [f"layer {i}, head {j}: {values[i, j]:.4g}" for j in range(width)]
-        for i, width in enumerate(facts.widths)
+        [f"layer {i}, head {j}: {values[i, j]:.4g}" for j in range(width)] for i, width in enumerate(facts.widths)
     ]
     return grid.scaled(values, per_layer=False, robust=True), titles
 
@@ -207,15 +200,11 @@ def colouring(
 def warnings(masks: list[HeadMask]) -> None:
     for i, mask in enumerate(masks):
         if mask.num_kept == 0:
-            st.warning(
-                f"Member {i} keeps no head at all: only its embedding, MLPs and output biases are left."
-            )
+            st.warning(f"Member {i} keeps no head at all: only its embedding, MLPs and output biases are left.")
         elif mask.empty_layers:
             layers = ", ".join(map(str, mask.empty_layers))
             many = "layers" if len(mask.empty_layers) > 1 else "layer"
-            st.warning(
-                f"Member {i} keeps no head in {many} {layers}: attention there adds its output bias only."
-            )
+            st.warning(f"Member {i} keeps no head in {many} {layers}: attention there adds its output bias only.")
     if len(set(masks)) == 1 and len(masks) > 1:
         st.info(
             "All members keep the same heads: their ensemble is one model. Cut different heads to make them differ."
@@ -226,9 +215,7 @@ def live(study: Study, masks: list[HeadMask]) -> None:
     names = list(study.config.ood)
     ood = None
     if names:
-        ood = st.segmented_control(
-            "OOD set", names, required=True, **state.bind(study, "members ood", names[0], names)
-        )
+        ood = st.segmented_control("OOD set", names, required=True, **state.bind(study, "members ood", names[0], names))
     rows = quick.table(study, masks, ood)
     ensemble = rows[-1].evaluation
     counted = f"n = {ensemble.num_samples} ID" + (f" + {ensemble.ood_counts[ood]} OOD ({ood})" if ood else "")

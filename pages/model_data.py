@@ -87,15 +87,9 @@ def baseline(study: Study) -> None:
     values = evaluation.metrics
     columns = st.columns(4)
     columns[0].metric("Accuracy", charts.percent(values["accuracy"]))
-    columns[1].metric(
-        "NLL (nats)", charts.number(values["nll"]), help="Negative log-likelihood, lower is better"
-    )
-    columns[2].metric(
-        "ECE", charts.number(values["ece"]), help="Top-label, 15 equal-width bins, lower is better"
-    )
-    columns[3].metric(
-        "Brier", charts.number(values["brier"]), help="Sum over classes, 0 to 2, lower is better"
-    )
+    columns[1].metric("NLL (nats)", charts.number(values["nll"]), help="Negative log-likelihood, lower is better")
+    columns[2].metric("ECE", charts.number(values["ece"]), help="Top-label, 15 equal-width bins, lower is better")
+    columns[3].metric("Brier", charts.number(values["brier"]), help="Sum over classes, 0 to 2, lower is better")
     rows = [
         {
             "OOD set": name,
@@ -108,11 +102,7 @@ def baseline(study: Study) -> None:
     ]
     if rows:
         st.table(pd.DataFrame(rows).set_index("OOD set"))
-    left_out = (
-        f" {len(evaluation.excluded)} rows with a non-finite logit are left out."
-        if evaluation.excluded
-        else ""
-    )
+    left_out = f" {len(evaluation.excluded)} rows with a non-finite logit are left out." if evaluation.excluded else ""
     st.caption(f"n = {evaluation.num_samples} ID test samples. OOD score: 1 − largest probability.{left_out}")
 
 
@@ -144,9 +134,7 @@ def skipped(rows: tuple[tuple[object, str], ...]) -> None:
 
 
 def new_study() -> None:
-    kind = st.segmented_control(
-        "Backbone", [DEMO, OWN], default=DEMO, required=True, key=state.key("new", "kind")
-    )
+    kind = st.segmented_control("Backbone", [DEMO, OWN], default=DEMO, required=True, key=state.key("new", "kind"))
     config = demo_form() if kind == DEMO else own_form()
     left, right = st.columns(2)
     name = left.text_input(

@@ -38,9 +38,7 @@ def _backbone(key: str) -> "Backbone":
     import hydra_core as hydra
 
     ref, device, dtype, class_names, templates = json.loads(key)
-    loaded = hydra.load_backbone(
-        ref, device=device, dtype=dtype, class_names=class_names, templates=templates
-    )
+    loaded = hydra.load_backbone(ref, device=device, dtype=dtype, class_names=class_names, templates=templates)
     _loaded.add(loaded)
     return loaded
 
@@ -73,9 +71,7 @@ def facts(study: Study) -> Facts:
         stored = json.loads(study.get("settings", "backbone") or "{}")
         if stored.get("key") == key:
             data = stored["facts"]
-            return Facts(
-                **{**data, "widths": tuple(data["widths"]), "class_names": tuple(data["class_names"])}
-            )
+            return Facts(**{**data, "widths": tuple(data["widths"]), "class_names": tuple(data["class_names"])})
     except (HydraError, ValueError, KeyError, TypeError, AttributeError):
         pass  # damaged or of an older version: made again
     loaded = backbone(study)
@@ -162,8 +158,6 @@ def _predictions(folder: str, model: str, data: str, written: int) -> "Predictio
 def predictions(study: Study, model: str, data: str = "id") -> "Predictions | None":
     """Stored predictions, read once for each time they were written."""
     written = sum(
-        path.stat().st_mtime_ns
-        for path in (study.folder / "predictions").glob("*.safetensors")
-        if path.is_file()
+        path.stat().st_mtime_ns for path in (study.folder / "predictions").glob("*.safetensors") if path.is_file()
     )
     return _predictions(str(study.folder), model, data, written)

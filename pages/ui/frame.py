@@ -203,11 +203,7 @@ def no_study(title: str) -> None:
 
 def _devices() -> list[str]:
     # Asked without importing torch: the Start page must come at once.
-    return (
-        ["auto", "cpu", "cuda"]
-        if Path("/dev/nvidia0").exists() or shutil.which("nvidia-smi")
-        else ["auto", "cpu"]
-    )
+    return ["auto", "cpu", "cuda"] if Path("/dev/nvidia0").exists() or shutil.which("nvidia-smi") else ["auto", "cpu"]
 
 
 def next_step(study: Study | None) -> tuple[str, str]:
@@ -219,11 +215,7 @@ def next_step(study: Study | None) -> tuple[str, str]:
     if "full" not in models:
         return "Model & data", "Measure the full model"
     if masks is None:
-        return (
-            ("Members", "Make members from the circuits")
-            if study.circuits()
-            else ("Circuits", "Find circuits")
-        )
+        return ("Members", "Make members from the circuits") if study.circuits() else ("Circuits", "Find circuits")
     if "fused" not in models:
         return "Fuse", "Fuse the members"
     return "Evaluate", "See the ensemble's uncertainty"

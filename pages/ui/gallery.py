@@ -22,9 +22,7 @@ def draw(study: Study, data: "Dataset", name: str, predictions: "Predictions | N
         probabilities = predictions.mean_probabilities
         labelled = name == "id" and predictions.labels is not None
         orders = [ALL, *([WRONG] if labelled else []), UNSURE]
-        order = st.segmented_control(
-            "Order", orders, required=True, **state.bind(study, "gallery order", ALL, orders)
-        )
+        order = st.segmented_control("Order", orders, required=True, **state.bind(study, "gallery order", ALL, orders))
         if order == WRONG:
             indices = [i for i in indices if probabilities[i].argmax() != predictions.labels[i]]
         elif order == UNSURE:

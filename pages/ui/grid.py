@@ -56,10 +56,7 @@ def scaled(values: np.ndarray, *, per_layer: bool, robust: bool) -> list[list[fl
         low, high = limits(row) if per_layer else whole
         span = high - low
         rows.append(
-            [
-                None if not np.isfinite(v) else (float(np.clip((v - low) / span, 0, 1)) if span > 0 else 0.5)
-                for v in row
-            ]
+            [None if not np.isfinite(v) else (float(np.clip((v - low) / span, 0, 1)) if span > 0 else 0.5) for v in row]
         )
     return rows
 
@@ -101,9 +98,7 @@ def head_grid(
             "ack": state.acknowledged(component_key),
             "layers": masks[0].num_layers,
             "heads": list(masks[0].widths),
-            "members": [
-                {"name": f"Member {i}", "keep": rows} for i, rows in enumerate(state.pack_masks(list(masks)))
-            ],
+            "members": [{"name": f"Member {i}", "keep": rows} for i, rows in enumerate(state.pack_masks(list(masks)))],
             "scores": scores,
             "titles": titles,
         },

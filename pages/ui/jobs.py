@@ -117,9 +117,7 @@ def _run(job: Job, work: Work) -> None:
     except HydraError as error:
         job.message = f"{job.label}: {error}"
     except MemoryError:
-        job.message = (
-            f"{job.label}: the machine ran out of memory. Choose fewer samples, or close other programs."
-        )
+        job.message = f"{job.label}: the machine ran out of memory. Choose fewer samples, or close other programs."
     except Exception as error:
         # A fault of ours: the page says so in one sentence, the log keeps the details for us.
         log.exception("job %r failed", job.label)
@@ -175,6 +173,4 @@ def _poll(job: Job) -> None:
             tail = f"about {duration(remaining)} left" if remaining is not None else ""
             text = f"**{job.label}**: " + ", ".join(part for part in (job.note, steps, tail) if part)
         left.progress(job.fraction, text=text)
-        right.button(
-            "Cancel", key=state.key("job", "cancel"), on_click=job.cancel.set, disabled=job.cancel.is_set()
-        )
+        right.button("Cancel", key=state.key("job", "cancel"), on_click=job.cancel.set, disabled=job.cancel.is_set())

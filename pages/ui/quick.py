@@ -1,7 +1,7 @@
 """Numbers on a quick sample, live while masks change: 256 ID and 256 OOD test samples, one forward a changed member."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
@@ -12,9 +12,9 @@ from pages.ui import cache
 
 if TYPE_CHECKING:
     from hydra_core import Evaluation
+    from hydra_core.quick_sample import QuickSample
 
 SIZE = 256
-BATCH = 128
 
 
 @dataclass(frozen=True)
@@ -28,24 +28,17 @@ class Row:
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
-def _inputs(key: str, name: str, _study: Study) -> tuple[Any, list[Any]]:
-    """The sample of the set `name` and its prepared batches."""
-    data = cache.dataset(_study, name).take(SIZE, seed=0)
-    backbone = cache.backbone(_study)
-    items = [data.items[i] for i in range(len(data))]
-    return data, [backbone.prepare(items[i : i + BATCH]) for i in range(0, len(items), BATCH)]
+def _sample(key: str, name: str, _study: Study) -> "QuickSample":
+    from hydra_core.quick_sample import QuickSample
+
+    return QuickSample(cache.backbone(_study), cache.dataset(_study, name).take(SIZE, seed=0))
 
 
-@st.cache_data(max_entries=256, show_spinner=False)
+@st.cache_data(max_entries=512, show_spinner=False)
 def _logits(key: str, name: str, mask_json: str | None, _study: Study) -> np.ndarray:
     """Logits (N, C) of the backbone with one mask (None: all heads) on the sample of the set `name`."""
-    import hydra_core as hydra
-
-    backbone = cache.backbone(_study)
-    if mask_json is not None:
-        backbone = hydra.prune(backbone, HeadMask.from_json(mask_json))
-    _, batches = _inputs(key, name, _study)
-    return np.concatenate([backbone.logits(batch).detach().float().cpu().numpy() for batch in batches])
+    mask = cache.backbone(_study).mask if mask_json is None else HeadMask.from_json(mask_json)
+    return _sample(key, name, _study).logits(mask)
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -64,7 +57,7 @@ def _evaluation(key: str, ood: str | None, masks_json: tuple[str | None, ...], _
     import hydra_core as hydra
 
     def predictions(name: str) -> hydra.Predictions:
-        data, _ = _inputs(key, name, _study)
+        data = _sample(key, name, _study).dataset
         logits = np.stack([_logits(key, name, text, _study) for text in masks_json])
         bad = ~np.isfinite(logits).all(axis=(0, 2))
         return hydra.Predictions(

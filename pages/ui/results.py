@@ -31,11 +31,7 @@ def sources(study: Study) -> list[Source]:
     """All models with stored ID predictions: full, other single systems, fused, its members."""
     models = study.prediction_models()
     found = [FULL] if "full" in models else []
-    others = [
-        Source(name, name)
-        for name in models
-        if name not in ("full", "fused") and not name.startswith("member ")
-    ]
+    others = [Source(name, name) for name in models if name not in ("full", "fused") and not name.startswith("member ")]
     if "fused" in models:
         predictions = cache.predictions(study, "fused")
         found.append(FUSED)
@@ -59,9 +55,8 @@ def evaluation(study: Study, source: Source, score: str = "msp", num_bins: int =
         return None
     others = {name: predictions(study, source, name) for name in study.config.ood}
     found = {name: value for name, value in others.items() if value is not None}
-    key = (
-        f"{study.folder}|{source}|{score}|{num_bins}|{known.model_fingerprint}|{known.data_fingerprint}|"
-        + "|".join(f"{name}:{value.data_fingerprint}" for name, value in found.items())
+    key = f"{study.folder}|{source}|{score}|{num_bins}|{known.model_fingerprint}|{known.data_fingerprint}|" + "|".join(
+        f"{name}:{value.data_fingerprint}" for name, value in found.items()
     )
     return _evaluation(key, known, found, score, num_bins)
 

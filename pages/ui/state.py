@@ -210,17 +210,13 @@ def step(of: Study, fingerprint: str, *, back: bool) -> None:
     _save_history(of, steps)
 
 
-def take_events(
-    grid: str, sent: dict[str, Any] | None, apply: Callable[[list[dict[str, Any]]], None]
-) -> None:
+def take_events(grid: str, sent: dict[str, Any] | None, apply: Callable[[list[dict[str, Any]]], None]) -> None:
     """Hand the grid's new events to `apply`, each number once; those of another session are dropped."""
     if not sent or sent.get("nonce") != nonce():
         return
     applied = st.session_state.setdefault(_APPLIED, {})
     last = applied.get(grid, 0)
-    fresh = sorted(
-        (event for event in sent.get("events", []) if event["n"] > last), key=lambda event: event["n"]
-    )
+    fresh = sorted((event for event in sent.get("events", []) if event["n"] > last), key=lambda event: event["n"])
     if fresh:
         apply(fresh)
         applied[grid] = fresh[-1]["n"]

@@ -76,17 +76,13 @@ def fuse(study: Study) -> None:
         names = ["id", *study.config.ood]
         found = {}
         for i, name in enumerate(names):
-            found[name] = hydra.predict(
-                fused, cache.dataset(study, name), progress=_part(progress, i, len(names))
-            )
+            found[name] = hydra.predict(fused, cache.dataset(study, name), progress=_part(progress, i, len(names)))
         # From here on nothing can be cancelled: what is stored belongs together.
         study.remove_predictions("fused")
         for name in study.names("fusion"):
             study.remove("fusion", name)
         study.put("fusion", "check", check.to_json())
-        study.save_masks(
-            results.FUSED_MASKS, masks, backbone.fingerprint, "what the fused ensemble is made of"
-        )
+        study.save_masks(results.FUSED_MASKS, masks, backbone.fingerprint, "what the fused ensemble is made of")
         for name, predictions in found.items():
             study.save_predictions("fused", name, predictions)
         return f"{len(masks)} members fused and run on {len(names)} data sets"
