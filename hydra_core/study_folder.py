@@ -6,7 +6,7 @@ What the artefacts mean is known one level up, in :mod:`hydra_core.study`.
 import json
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -36,9 +36,33 @@ class StudyFolder:
         Raises:
             HydraError: the name is not usable (letters, digits, blanks and ``._-``) or is taken.
         """
-        study = cls(free_folder(Path(root), name))
-        files.write_folder(study.folder, lambda folder: _put_config(folder, config, study.name))
-        return study
+        return cls.build(root, name, config, lambda _: None)
+
+    @classmethod
+    def build(
+        cls, root: Path, name: str, config: StudyConfig, fill: Callable[[Self], object], *, replace: bool = False
+    ) -> Self:
+        """Make a new study and let `fill` put its artefacts in before anyone sees it.
+
+        Where `fill` raises (an error, a cancelled job), there is no new study, and an old one is as it was.
+
+        Args:
+            root: the folder of studies; made where it does not exist.
+            name: see :meth:`create`.
+            config: what the study is about.
+            fill: called with the study under a temporary name.
+            replace: put it in the place of a study of that name, which else is an error.
+        """
+        target = Path(root) / files.check_study_name(name)
+        if not (replace and looks_like_study(target)):
+            target = free_folder(Path(root), name)
+
+        def write(folder: Path) -> None:
+            _put_config(folder, config, target.name)
+            fill(cls(folder))
+
+        files.write_folder(target, write)
+        return cls(target)
 
     @classmethod
     def open(cls, folder: Path) -> Self:
@@ -156,9 +180,7 @@ def free_folder(root: Path, name: str) -> Path:
     """Where a new study called `name` goes; HydraError where the name is not usable or taken."""
     folder = root / files.check_study_name(name)
     if folder.exists():
-        raise HydraError(
-            f"there is already a study called {folder.name!r}: choose another name or delete it first"
-        )
+        raise HydraError(f"there is already a study called {folder.name!r}: choose another name or delete it first")
     return folder
 
 

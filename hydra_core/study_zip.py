@@ -88,19 +88,13 @@ def _checked(archive: zipfile.ZipFile) -> list[tuple[zipfile.ZipInfo, PurePosixP
         members.append((info, inside))
     total = sum(info.file_size for info, _ in members)
     if total > MAX_UNPACKED:
-        raise HydraError(
-            f"the zip unpacks to {total / 1024**3:.1f} GiB; the limit is {MAX_UNPACKED / 1024**3:.0f} GiB"
-        )
+        raise HydraError(f"the zip unpacks to {total / 1024**3:.1f} GiB; the limit is {MAX_UNPACKED / 1024**3:.0f} GiB")
     return members
 
 
 def _top_folder(files: list[zipfile.ZipInfo]) -> str:
     """Name of the one folder that holds ``study.json``; "" where it lies at the top."""
-    homes = [
-        PurePosixPath(info.filename).parent
-        for info in files
-        if PurePosixPath(info.filename).name == "study.json"
-    ]
+    homes = [PurePosixPath(info.filename).parent for info in files if PurePosixPath(info.filename).name == "study.json"]
     homes = [home for home in homes if len(home.parts) <= 1]
     if len(homes) != 1:
         raise HydraError(
@@ -128,8 +122,7 @@ def _safe_path(info: zipfile.ZipInfo) -> PurePosixPath:
 def _check_size(info: zipfile.ZipInfo) -> None:
     if info.file_size > _RATIO_FLOOR and info.file_size > MAX_RATIO * max(info.compress_size, 1):
         raise HydraError(
-            f"{info.filename!r} in the zip unpacks to more than {MAX_RATIO} times its size: "
-            "nothing was unpacked"
+            f"{info.filename!r} in the zip unpacks to more than {MAX_RATIO} times its size: nothing was unpacked"
         )
 
 
@@ -147,7 +140,5 @@ def _extract(archive: zipfile.ZipFile, info: zipfile.ZipInfo, target: Path, left
                     )
                 stream.write(chunk)
     except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError, zlib.error) as error:
-        raise HydraError(
-            f"{info.filename!r} in the zip is damaged ({error}): download the study again"
-        ) from None
+        raise HydraError(f"{info.filename!r} in the zip is damaged ({error}): download the study again") from None
     return written

@@ -1,0 +1,7 @@
+"""``python -m hydra_core``: see :mod:`hydra_core.cli`."""
+
+import sys
+
+from hydra_core.cli import main
+
+sys.exit(main())

@@ -1,0 +1,328 @@
+"""What each command of the command line does: arguments in, files and a plain dict out (printed by ``--json``)."""
+
+import argparse
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra_core import pipeline
+from hydra_core.cli_text import evaluation_table, heads_table, listed
+from hydra_core.errors import HydraError
+from hydra_core.jobs import Progress
+from hydra_core.study import Study, StudyConfig
+from hydra_core.study_files import write_bytes
+
+if TYPE_CHECKING:
+    from hydra_core.backbones.base import Backbone
+    from hydra_core.fusion import FusedEnsemble
+    from hydra_core.masks import HeadMask
+
+Command = Callable[[argparse.Namespace, Progress], dict[str, Any]]
+
+
+# --- commands ----------------------------------------------------------------------------------------
+
+
+def run(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+    """The whole path; leaves a study."""
+    config = _config(arguments)
+    names = list(config.ood)
+    chosen = arguments.select_ood if arguments.select_ood is not None else names[:1]
+    if arguments.strategy != "circuit" and arguments.select_ood is None:
+        chosen = []  # Taylor scores and random draws look at no OOD data
+    selection = pipeline.Selection(
+        strategy=arguments.strategy,
+        select_ood=tuple(dict.fromkeys(chosen)),
+        num_members=arguments.members,
+        heads_per_layer=arguments.heads_per_layer,
+        score=arguments.score,
+        max_overlap=arguments.max_overlap,
+        validation_limit=arguments.validation_limit,
+        batch_size=arguments.batch_size,
+    )
+    pipeline.check_selection(config, selection)
+    target = Path(arguments.out).expanduser().resolve()
+    walked: list[pipeline.Walked] = []
+
+    def fill(study: Study) -> None:
+        walked.append(
+            pipeline.walk(
+                study,
+                selection,
+                num_bins=arguments.bins,
+                with_weights=not arguments.without_weights,
+                progress=progress,
+            )
+        )
+
+    study = Study.build(target.parent, target.name, config, fill, replace=arguments.replace)
+    result = walked[0]
+    print(evaluation_table(result.evaluations, config.ood))
+    unseen = [name for name in names if name not in selection.select_ood]
+    print(f"Heads were chosen with {', '.join(selection.select_ood) or 'no OOD set'}; never seen: {listed(unseen)}.")
+    print(f"Study: {study.folder} (in the app: HYDRA_STUDIES={study.folder.parent} make app)")
+    return {
+        "study": str(study.folder),
+        "backbone": config.backbone,
+        "data": config.data,
+        "ood": dict(config.ood),
+        "select_ood": list(selection.select_ood),
+        "strategy": selection.strategy,
+        "seed": config.seed,
+        "num_members": len(result.masks),
+        "heads_per_layer": [list(mask.kept_per_layer) for mask in result.masks],
+        "operations_ratio": result.fused.flops() / result.backbone.flops(),
+        "parameters_ratio": result.fused.num_parameters / result.backbone.num_parameters,
+        "num_samples": result.evaluations[pipeline.FULL].num_samples,
+        "ood_counts": result.evaluations[pipeline.FULL].ood_counts,
+        "metrics": {name: evaluation.metrics for name, evaluation in result.evaluations.items()},
+    }
+
+
+def score(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+    """Head scores on the validation part."""
+    from hydra_core.scoring import score_heads
+
+    study, config = _study_and_config(arguments)
+    backbone, data = _load(config, arguments)
+    ood = {name: part.validation for name, part in data.ood.items()} if arguments.objective != "loss" else None
+    scores = score_heads(
+        backbone,
+        data.known.validation,
+        method=arguments.method,
+        ood=ood,
+        objective=arguments.objective,
+        score=arguments.score,
+        heads_per_layer=arguments.heads_per_layer,
+        num_samples=arguments.num_samples,
+        batch_size=arguments.batch_size,
+        seed=config.seed,
+        progress=progress,
+    )
+    if study is not None:
+        study.save_scores(arguments.name or arguments.method, scores)
+    print(heads_table(scores.values))
+    print(f"{scores.method}, {scores.num_samples} samples: {scores.convention}; higher = more important.")
+    return _keep(scores.to_json(), arguments.out)
+
+
+def circuit(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+    """One circuit on the validation parts."""
+    study, config = _study_and_config(arguments)
+    backbone, data = _load(config, arguments)
+    needed = {name: part.validation for name, part in data.ood.items()} if arguments.objective != "loss" else {}
+    if len(needed) > 1:
+        raise HydraError(f"one search works with one OOD set, got {len(needed)}: give one with --ood")
+    other = next(iter(needed.values()), None)
+    selection = pipeline.Selection(
+        heads_per_layer=arguments.heads_per_layer, score=arguments.score, batch_size=arguments.batch_size
+    )
+    found = pipeline.search(backbone, data.known.validation, other, arguments.objective, selection, progress)
+    if study is not None:
+        study.save_circuit(arguments.name or " ".join([arguments.objective, *needed]), found)
+    for layer in range(found.keep.num_layers):
+        print(f"layer {layer}: keeps {listed([str(head) for head in found.keep.kept_in(layer)])}")
+    return _keep(found.to_json(), arguments.out)
+
+
+def evaluate(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+    """Metrics on the test parts: of a saved ensemble, of a study's members fused, or of a backbone."""
+    study, config = _study_and_config(arguments)
+    name = pipeline.FULL
+    model: Backbone | FusedEnsemble
+    if arguments.ensemble is not None:
+        from hydra_core.ensemble_io import load_ensemble
+
+        model, name = load_ensemble(arguments.ensemble, device=config.device), "ensemble"
+    else:
+        model = pipeline.load_study_backbone(config)
+        if study is not None:
+            model, name = _fused(model, _masks(study, "current")), pipeline.FUSED
+    data = pipeline.load_study_data(config, model.class_names)
+    evaluation = pipeline.evaluate_parts(pipeline.predict_parts(model, data, progress), arguments.score, arguments.bins)
+    print(evaluation_table({name: evaluation}, config.ood))
+    return _keep(evaluation.to_json(), arguments.out)
+
+
+def export(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+    """A study's masks as a file, its fused ensemble as a folder or zip."""
+    study = Study.open(Path(arguments.study))
+    if arguments.masks is None and arguments.ensemble is None:
+        raise HydraError("nothing to export: give --masks FILE, --ensemble PATH, or both")
+    masks = _masks(study, arguments.masks_name)
+    written: dict[str, Any] = {}
+    targets = {
+        key: Path(path).expanduser().resolve()
+        for key, path in (("masks", arguments.masks), ("ensemble", arguments.ensemble))
+        if path is not None
+    }
+    for target in targets.values():
+        if target.exists() and not arguments.replace:
+            raise HydraError(f"{target} exists: choose another name, or replace it with --replace")
+    if "masks" in targets:
+        write_bytes(targets["masks"], (study.get("masks", arguments.masks_name) or "").encode())
+        written["masks"] = str(targets["masks"])
+    if "ensemble" in targets:
+        config = study.config
+        progress(0, 1, f"loading {config.backbone}")
+        backbone = pipeline.load_study_backbone(_on_device(config, arguments.device))
+        _write_ensemble(_fused(backbone, masks), targets["ensemble"])
+        written["ensemble"] = str(targets["ensemble"])
+    for key, path in written.items():
+        print(f"{key}: {path}")
+    return written
+
+
+def bench(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+    """Time of single, one-after-another and fused forwards of one batch of the study's data."""
+    from hydra_core.pruning import prune
+    from hydra_core.timing import time_fusion
+
+    study = Study.open(Path(arguments.study))
+    masks = _masks(study, "current")
+    config = _on_device(study.config, arguments.device)
+    backbone = pipeline.load_study_backbone(config)
+    data = pipeline.load_parts(config.data, seed=config.seed, class_names=backbone.class_names).test
+    items = [data.items[index % len(data)] for index in range(arguments.batch_size)]
+    members = [prune(backbone, mask) for mask in masks]
+    timing = time_fusion(
+        backbone,
+        members,
+        _fused(backbone, masks),
+        backbone.prepare(items),
+        rounds=arguments.rounds,
+        progress=progress,
+    )
+    study.put("fusion", f"timing {arguments.batch_size}", timing.to_json())
+    print(
+        f"batch {timing.batch_size}, {timing.num_members} members, {timing.rounds} rounds, {timing.device}, "
+        f"{timing.dtype}, {timing.threads} threads\n"
+        f"single {1000 * timing.single:.1f} ms, one after another {1000 * timing.one_after_another:.1f} ms, "
+        f"fused {1000 * timing.fused:.1f} ms\n"
+        f"fused / single {timing.fused_over_single:.2f} (operations {timing.operations_ratio:.2f}, parameters "
+        f"{timing.parameters_ratio:.2f}); fused / one after another {timing.fused_over_one_after_another:.2f}"
+    )
+    result: dict[str, Any] = json.loads(timing.to_json())
+    return result
+
+
+def table(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+    """The zero-shot table of the demos."""
+    from hydra_core.zero_shot import DEMOS, markdown, zero_shot
+
+    results: dict[str, Any] = {}
+    chosen = arguments.demo or list(DEMOS)
+    stages = pipeline.Stages(progress, len(chosen))
+    for name in chosen:
+        result = zero_shot(
+            DEMOS[name],
+            seed=arguments.seed,
+            device=arguments.device,
+            heads_per_layer=arguments.heads_per_layer,
+            validation_limit=arguments.validation_limit,
+            test_limit=arguments.test_limit,
+            progress=stages.next(f"demo/{name}"),
+        )
+        results[name] = result
+        text = markdown(result)
+        print(text + "\n")
+        if arguments.out is not None:
+            folder = Path(arguments.out)
+            write_bytes(folder / f"zero_shot_{name}.json", (json.dumps(result, indent=1) + "\n").encode())
+            write_bytes(folder / f"zero_shot_{name}.md", (text + "\n").encode())
+    return results
+
+
+# --- within ------------------------------------------------------------------------------------------
+
+
+def ood_references(texts: Sequence[str]) -> dict[str, str]:
+    """``name=reference`` or ``reference`` (named after its last part) to references by name."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, separator, ref = text.partition("=")
+        # A "=" within a path is part of the path: what stands before it is then no plain name.
+        if not separator or "/" in name or not name.strip():
+            name, ref = Path(text).stem or text, text
+        if name in found:
+            raise HydraError(f"two OOD sets are called {name!r}: name one of them, --ood OTHER={ref}")
+        if name == pipeline.ID:
+            raise HydraError(f"an OOD set cannot be called {name!r}, the ID data's own name: --ood OTHER={ref}")
+        found[name] = ref
+    return found
+
+
+def _config(arguments: argparse.Namespace) -> StudyConfig:
+    return StudyConfig(
+        backbone=arguments.backbone,
+        data=arguments.data,
+        ood=ood_references(arguments.ood),
+        class_names=tuple(arguments.class_name) if arguments.class_name else None,
+        templates=tuple(arguments.template) if arguments.template else None,
+        device=arguments.device,
+        dtype=arguments.dtype,
+        seed=arguments.seed,
+        limit=arguments.test_limit,
+    )
+
+
+def _study_and_config(arguments: argparse.Namespace) -> tuple[Study | None, StudyConfig]:
+    """The study that is named, or None, and what it, or the arguments, say."""
+    if arguments.study is None:
+        ensemble = getattr(arguments, "ensemble", None) is not None
+        if arguments.data is None or (arguments.backbone is None and not ensemble):
+            raise HydraError("give --study FOLDER, or --backbone REF and --data REF")
+        arguments.backbone = arguments.backbone or ""
+        return None, _config(arguments)
+    if arguments.backbone is not None or arguments.data is not None or arguments.ood:
+        raise HydraError("--study names backbone and data already: leave out --backbone, --data and --ood")
+    study = Study.open(Path(arguments.study))
+    return study, study.config
+
+
+def _load(config: StudyConfig, arguments: argparse.Namespace) -> "tuple[Backbone, pipeline.StudyData]":
+    backbone = pipeline.load_study_backbone(config)
+    return backbone, pipeline.load_study_data(config, backbone.class_names, arguments.validation_limit)
+
+
+def _on_device(config: StudyConfig, device: str | None) -> StudyConfig:
+    return config if device is None else StudyConfig.from_dict({**json.loads(config.to_json()), "device": device})
+
+
+def _masks(study: Study, name: str) -> "list[HeadMask]":
+    masks = study.masks(name)
+    if masks is None:
+        known = ", ".join(study.names("masks")) or "none"
+        raise HydraError(
+            f"the study {study.name!r} has no masks called {name!r} (there are: {known}); make members first"
+        )
+    return masks
+
+
+def _fused(backbone: "Backbone", masks: "Sequence[HeadMask]") -> "FusedEnsemble":
+    from hydra_core.fusion import fuse
+    from hydra_core.pruning import prune
+
+    return fuse([prune(backbone, mask) for mask in masks])
+
+
+def _write_ensemble(fused: "FusedEnsemble", target: Path) -> None:
+    from hydra_core.ensemble_io import save_ensemble
+
+    if target.suffix.lower() != ".zip":
+        save_ensemble(fused, target)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        save_ensemble(fused, Path(folder) / target.stem)
+        packed = shutil.make_archive(str(Path(folder) / "packed"), "zip", folder, target.stem)
+        write_bytes(target, Path(packed).read_bytes())
+
+
+def _keep(text: str, out: str | None) -> dict[str, Any]:
+    if out is not None:
+        write_bytes(Path(out).expanduser().resolve(), text.encode())
+    result: dict[str, Any] = json.loads(text)
+    return result
