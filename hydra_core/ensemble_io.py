@@ -148,6 +148,8 @@ def load_ensemble(folder: str | os.PathLike[str], *, device: str = "auto") -> Fu
         encoder = empty_encoder(shapes, config["readout_tokens"])
         network = Network(skeletons[0][0], encoder, [readout for _, readout in skeletons], config["num_members"])
         masks = [HeadMask(mask) for mask in config["masks"]]
+        if config["num_members"] != len(masks):
+            raise ValueError(f"{config['num_members']!r} members, {len(masks)} masks")
         dtype = resolve_dtype(config["dtype"])
     except HydraError:
         raise

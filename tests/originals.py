@@ -37,19 +37,17 @@ class Original:
         return len(self.projections(self.model))
 
     def logits(self, cut: list[tuple[int, int]] | None = None, inputs: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Logits of the original with the given (layer, head) pairs cut."""
-        model = self.without(cut or [])
+        """Logits of the original with the given (layer, head) pairs cut: their columns zeroed, and put back after."""
+        modules = self.projections(self.model)
+        kept = {layer: modules[layer].weight.detach().clone() for layer, _ in cut or []}
         with torch.no_grad():
-            return self.forward(model, self.inputs if inputs is None else inputs)
-
-    def without(self, cut: list[tuple[int, int]]) -> Any:
-        model = copy.deepcopy(self.model)
-        for layer, head in cut:
-            weight = self.projections(model)[layer].weight
-            width = weight.shape[1] // self.heads
-            with torch.no_grad():
-                weight[:, head * width : (head + 1) * width] = 0
-        return model
+            for layer, head in cut or []:
+                width = kept[layer].shape[1] // self.heads
+                modules[layer].weight[:, head * width : (head + 1) * width] = 0
+            out = self.forward(self.model, self.inputs if inputs is None else inputs)
+            for layer, weight in kept.items():
+                modules[layer].weight.copy_(weight)
+        return out
 
 
 def _randomise(model: nn.Module, seed: int = 0) -> None:

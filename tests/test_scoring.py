@@ -123,8 +123,8 @@ def test_headmap_and_ablation_are_the_worsening_against_all_heads(case):
 def test_taylor_equals_the_gradient_through_the_original_model(case):
     original, backbone, data, _, known, _, labels = case
     per_sample = []
+    model = original.model
     for i, label in enumerate(labels):
-        model = copy.deepcopy(original.model)
         gates = torch.ones(original.layers, original.heads, dtype=torch.float64, requires_grad=True)
         weights = dict(model.named_parameters())
         names = {id(p): name for name, p in weights.items()}
@@ -197,7 +197,7 @@ def test_too_little_memory_halves_the_batch_and_changes_nothing(case, monkeypatc
 
 def test_scoring_that_raises_midway_leaves_the_backbone_as_it_was(case):
     """H20."""
-    _, backbone, data, ood, known, *_ = case
+    _, backbone, data, _, known, *_ = case
     before = backbone.logits(known)
     state = {name: tensor.clone() for name, tensor in backbone.network.state_dict().items()}
 
@@ -213,7 +213,7 @@ def test_scoring_that_raises_midway_leaves_the_backbone_as_it_was(case):
 
 
 def test_scores_of_a_pruned_backbone_are_nan_where_heads_are_gone(case):
-    original, backbone, data, ood, *_ = case
+    original, backbone, data, *_ = case
     pruned = hydra.prune(backbone, backbone.mask.without([(0, 1), *[(1, h) for h in range(original.heads)]]))
     for method in ("taylor", "ablation"):
         values = hydra.score_heads(pruned, data, method=method).values

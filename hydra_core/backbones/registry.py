@@ -237,7 +237,7 @@ def from_open_clip_model(
     model, class_weights = model.float(), exact.float()
     embed, weights, readout, spec = open_clip_tower.take_apart(model, class_weights, ref)
     height, width = model.visual.image_size
-    settings = {**model.visual.preprocess_cfg, "size": [height, width]}
+    settings = {**getattr(model.visual, "preprocess_cfg", {}), "size": [height, width]}
 
     def original(inputs: Mapping[str, Tensor]) -> Tensor:
         features = model.encode_image(inputs["pixel_values"], normalize=True)

@@ -1,0 +1,237 @@
+"""Members, prediction, evaluation, fine-tuning and Captum on a small random ViT with real image files of data."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
+
+import hydra_core as hydra
+from hydra_core.data import Dataset
+from hydra_core.data.sources import ArraySource, ImageItems
+from tests import originals
+
+CLASSES = originals.CLASSES
+
+
+def images(size: int, seed: int, classes=CLASSES, labelled: bool = True, name: str = "noise") -> Dataset:
+    rng = np.random.default_rng(seed)
+    labels = np.arange(size) % len(classes)
+    pixels = rng.integers(0, 256, (size, 18, 18, 3), dtype=np.uint8)
+    pixels[np.arange(size), labels * 2, :, :] = 255  # a line whose place is the class: something to learn
+    return Dataset(
+        ImageItems(ArraySource(pixels)), labels if labelled else None, classes if labelled else None,
+        kind="image", name=name,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory):
+    original = originals.build("vit", tmp_path_factory.mktemp("originals"))
+    return hydra.load_backbone(original.ref, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def fused(backbone):
+    masks = [backbone.mask.without([(0, 0), (1, 1)]), backbone.mask.without([(0, 1)]), backbone.mask.without([(2, 4)])]
+    return hydra.fuse([hydra.prune(backbone, mask) for mask in masks])
+
+
+def test_predict_equals_one_batch_by_hand(backbone, fused):
+    data = images(19, 0)
+    inputs = backbone.prepare(list(data.items))
+    predictions = hydra.predict(fused, data, batch_size=4)
+    np.testing.assert_allclose(predictions.logits, fused.member_logits(inputs).numpy(), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(predictions.probabilities, softmax(predictions.logits, axis=-1), rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(predictions.labels, data.labels)
+    single = hydra.predict(backbone, data)
+    assert single.logits.shape == (1, 19, 7)
+    np.testing.assert_allclose(single.logits[0], backbone.logits(inputs).numpy(), rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(predictions.member(1).logits[0], predictions.logits[1])
+
+
+def test_evaluate_against_scikit_learn(fused):
+    data, other = images(40, 1), images(30, 2, labelled=False)
+    inputs, others = fused.prepare(list(data.items)), fused.prepare(list(other.items))
+    mean = fused.member_logits(inputs).softmax(-1).mean(0).double().numpy()
+    mean_other = fused.member_logits(others).softmax(-1).mean(0).double().numpy()
+    result = hydra.evaluate(fused, data, ood={"noise": other})
+    assert result.metrics["accuracy"] == pytest.approx(accuracy_score(data.labels, mean.argmax(1)))
+    assert result.metrics["nll"] == pytest.approx(log_loss(data.labels, mean, labels=range(7)), abs=1e-5)
+    scores = np.r_[1 - mean.max(1), 1 - mean_other.max(1)]
+    truth = np.r_[np.zeros(40), np.ones(30)]
+    assert result.metrics["ood/noise/auroc"] == pytest.approx(roc_auc_score(truth, scores), abs=1e-6)
+    assert (result.num_samples, result.ood_counts, result.num_members) == (40, {"noise": 30}, 3)
+    again = type(result).from_json(result.to_json())
+    assert again == result
+
+
+def test_undefined_values_are_none_with_the_reason(backbone):
+    result = hydra.evaluate(backbone, images(10, 1, labelled=False), ood={"x": images(5, 2)}, score="mutual_information")
+    for key in ("accuracy", "ece", "mutual_information", "disagreement", "ood/x/auroc"):
+        assert result.metrics[key] is None
+        assert result.reasons[key]
+
+
+def test_rows_with_a_non_finite_logit_are_excluded_and_named(backbone):
+    """M10 through the whole path: one sample is broken, every metric leaves it out."""
+    data = images(12, 3)
+
+    class Broken:
+        def __call__(self, items):
+            inputs = backbone.processor(items)
+            inputs["pixel_values"][[np.array_equal(i, data.items[5]) for i in map(np.asarray, items)]] = torch.nan
+            return inputs
+
+    import copy
+
+    broken = copy.copy(backbone)
+    broken.processor = Broken()
+    predictions = hydra.predict(broken, data, batch_size=5)
+    assert predictions.excluded == (5,)
+    assert np.isnan(predictions.logits[:, 5]).all()
+    rest = data.subset([i for i in range(12) if i != 5])
+    expected = hydra.evaluate(backbone, rest)
+    result = hydra.evaluate(broken, data)
+    assert (result.num_samples, result.excluded) == (11, (5,))
+    for name in ("accuracy", "nll", "brier", "ece", "ace", "mce"):
+        assert result.metrics[name] == pytest.approx(expected.metrics[name], abs=1e-6)
+    assert np.isfinite(hydra.score_heads(broken, data, method="taylor").values).all()
+    assert np.isfinite(hydra.find_circuit(broken, data, heads_per_layer=2).values).all()
+
+
+def test_labels_are_matched_by_name(backbone):
+    data = images(14, 4)
+    turned = Dataset(data.items, 6 - data.labels, CLASSES[::-1], kind="image", name="turned")
+    assert hydra.evaluate(backbone, turned).metrics == hydra.evaluate(backbone, data).metrics
+    strange = Dataset(data.items, data.labels, [*CLASSES[:6], "yak"], kind="image", name="strange")
+    with pytest.raises(hydra.HydraError, match="yak is unknown to it; it knows ant, bee"):
+        hydra.score_heads(backbone, strange, method="taylor")
+
+
+def test_data_of_another_kind_or_empty_are_refused(backbone):
+    text = Dataset(["a", "b"], np.array([0, 1]), CLASSES, kind="text", name="words")
+    with pytest.raises(hydra.HydraError, match="reads images, but the data .words. hold texts"):
+        hydra.predict(backbone, text)
+    with pytest.raises(hydra.HydraError, match="hold no sample"):
+        hydra.find_circuit(backbone, images(5, 0).subset([]), heads_per_layer=2)
+    with pytest.raises(hydra.HydraError, match="must be a Dataset"):
+        hydra.predict(backbone, "demo/mnist")
+
+
+@pytest.mark.parametrize("strategy", ["circuit", "taylor", "random"])
+def test_members_differ_and_keep_what_was_asked(backbone, strategy):
+    data, other = images(28, 5), images(20, 6, labelled=False)
+    options = {"ood": other, "num_members": 3, "strategy": strategy, "heads_per_layer": [2, 3, 1], "seed": 4}
+    masks = hydra.make_members(backbone, data, **options)
+    assert len(set(masks)) == 3
+    assert all(mask.kept_per_layer == (2, 3, 1) for mask in masks)
+    assert hydra.make_members(backbone, data, **options) == masks, "seeded, so the same again"
+
+
+def test_the_first_circuit_members_are_the_three_objectives(backbone):
+    data, other = images(28, 5), images(20, 6, labelled=False)
+    masks = hydra.make_members(backbone, data, ood=other, strategy="circuit", heads_per_layer=2)
+    single = [
+        hydra.find_circuit(backbone, data, ood=other, objective=objective, heads_per_layer=2).keep
+        for objective in ("loss", "ood_auroc", "average")
+    ]
+    assert masks[0] == single[0]
+    assert [mask for mask in masks if mask in single] == list(dict.fromkeys(single))
+
+
+def test_overlap_is_limited_or_refused(backbone):
+    data = images(28, 5)
+    masks = hydra.make_members(
+        backbone, data, num_members=2, strategy="random", heads_per_layer=2, max_overlap=0.2, seed=1
+    )
+    assert masks[0].jaccard(masks[1]) <= 0.2
+    with pytest.raises(hydra.HydraError, match="found 1 different member of 2 with an overlap of at most 0"):
+        hydra.make_members(backbone, data, num_members=2, strategy="random", heads_per_layer=4, max_overlap=0.0)
+    with pytest.raises(hydra.HydraError, match="allows 1 mask"):
+        hydra.make_members(backbone, data, num_members=2, strategy="random", heads_per_layer=5)
+    with pytest.raises(hydra.HydraError, match="'magic' is not known"):
+        hydra.make_members(backbone, data, strategy="magic", heads_per_layer=2)
+
+
+def test_fine_tuning_learns_and_leaves_the_original_alone(backbone):
+    data = images(70, 7)
+    pruned = hydra.prune(backbone, backbone.mask.without([(0, 0), (1, 1)]))
+    inputs = backbone.prepare(list(data.items))
+    before = pruned.logits(inputs)
+    tuned = hydra.fine_tune(pruned, data, epochs=3, learning_rate=3e-3, batch_size=16, seed=1)
+    assert torch.equal(pruned.logits(inputs), before)
+    loss = torch.nn.functional.cross_entropy
+    labels = torch.tensor(data.labels)
+    assert loss(tuned.logits(inputs), labels) < loss(before, labels) - 0.1
+    assert tuned.mask == pruned.mask
+    assert tuned.fingerprint != pruned.fingerprint
+    again = hydra.fine_tune(pruned, data, epochs=3, learning_rate=3e-3, batch_size=16, seed=1)
+    assert torch.equal(again.logits(inputs), tuned.logits(inputs)), "seeded, so the same again"
+
+
+def test_fusing_fine_tuned_members_averages_the_mlp(backbone):
+    """Against members whose MLP was replaced by the mean by hand."""
+    import copy
+
+    data = images(35, 8)
+    members = [hydra.prune(backbone, backbone.mask.without([(0, head)])) for head in range(3)]
+    tuned = [hydra.fine_tune(m, data, epochs=1, learning_rate=1e-3, seed=i) for i, m in enumerate(members)]
+    fused = hydra.fuse(tuned)
+    assert fused.report["mlp_max_difference"] > 0
+    assert fused.report["embeddings"] == "averaged"
+    assert fused.report["readouts"] == "per member"
+    networks = [copy.deepcopy(member.network) for member in tuned]
+    states = [network.state_dict() for network in networks]
+    for name in states[0]:
+        if ".fc" in name or name.startswith("embed."):
+            mean = torch.stack([state[name].double() for state in states]).mean(0).float()
+            for state in states:
+                state[name].copy_(mean)
+    inputs = backbone._place(backbone.prepare(list(data.items)))
+    with torch.no_grad():
+        expected = torch.cat([network(inputs) for network in networks])
+    torch.testing.assert_close(fused.member_logits(inputs), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [{"epochs": 0}, {"epochs": 1.5}, {"learning_rate": 0.0}, {"learning_rate": 5}])
+def test_fine_tuning_refuses_nonsense(backbone, bad):
+    with pytest.raises(hydra.HydraError, match=next(iter(bad))):
+        hydra.fine_tune(backbone, images(8, 0), **{"epochs": 1, "learning_rate": 1e-3, **bad})
+
+
+def test_captum_methods_agree_with_closed_forms(backbone):
+    data = images(6, 9)
+    inputs = backbone.prepare(list(data.items))
+    labels = torch.tensor(data.labels)
+
+    def log_probability(gates):
+        return backbone.logits(inputs, gates).log_softmax(-1).gather(1, labels[:, None])[:, 0].double()
+
+    ones = torch.ones(1, 3, 5)
+    whole, none = log_probability(ones), log_probability(ones * 0)
+    gradients = hydra.score_heads(backbone, data, method="captum:integrated_gradients")
+    assert gradients.values.sum() == pytest.approx(float((whole - none).mean()), abs=2e-3)
+    shapley = hydra.score_heads(backbone, data, method="captum:shapley_sampling")
+    assert shapley.values.sum() == pytest.approx(float((whole - none).mean()), abs=1e-4)
+    ablation = hydra.score_heads(backbone, data, method="captum:feature_ablation")
+    for layer, head in ((0, 0), (1, 3), (2, 4)):
+        gates = ones.clone()
+        gates[0, layer, head] = 0
+        expected = float((whole - log_probability(gates)).mean())
+        assert ablation.values[layer, head] == pytest.approx(expected, abs=1e-5)
+    plain = hydra.score_heads(backbone, data, method="ablation")
+    np.testing.assert_allclose(ablation.values, plain.values, atol=1e-5)
+
+
+def test_importing_the_core_is_light():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, hydra_core as hydra\n"
+        "hydra.HeadMask([[True]]); hydra.metrics\n"
+        "heavy = {'torch', 'streamlit', 'transformers', 'open_clip', 'sklearn', 'pandas'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
