@@ -3,15 +3,20 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hydra_core import metrics as M
-from hydra_core.backbones.base import Backbone
-from hydra_core.data.dataset import Dataset
 from hydra_core.errors import HydraError
-from hydra_core.fusion import FusedEnsemble
 from hydra_core.jobs import Progress
 from hydra_core.masks import parse_json
 from hydra_core.prediction import Predictions, predict
+
+if TYPE_CHECKING:  # stored predictions are evaluated without torch
+    from hydra_core.backbones.base import Backbone
+    from hydra_core.data.dataset import Dataset
+    from hydra_core.fusion import FusedEnsemble
 
 OOD_METRICS = ("auroc", "aupr_ood", "aupr_id", "fpr95", "fpr95_id_positive")
 
@@ -56,10 +61,10 @@ class Evaluation:
 
 
 def evaluate(
-    model: Backbone | FusedEnsemble,
-    dataset: Dataset,
+    model: "Backbone | FusedEnsemble",
+    dataset: "Dataset",
     *,
-    ood: Mapping[str, Dataset] | None = None,
+    ood: "Mapping[str, Dataset] | None" = None,
     score: str = "msp",
     num_bins: int = 15,
     batch_size: int | None = None,
@@ -137,8 +142,6 @@ def _diversity(
             reasons[name] = "every row has a non-finite logit"
     if predictions.num_members < 2 or counted == 0:
         return
-    import numpy as np
-
     values["mutual_information"] = float(np.nanmean(M.mutual_information(predictions.probabilities)))
     values["disagreement"] = M.disagreement(predictions.probabilities)
 

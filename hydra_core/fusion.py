@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hydra_core.backbones.base import Backbone, Model, Network, derived_fingerprint
+from hydra_core.backbones.base import Backbone, Model, Network
 from hydra_core.backbones.layers import empty_encoder
 from hydra_core.encoder import Block, BlockShape, Encoder
 from hydra_core.errors import HydraError
-from hydra_core.masks import HeadMask
+from hydra_core.masks import HeadMask, fused_fingerprint
 
 _PER_MEMBER = ("qkv.weight", "qkv.bias", "out.weight", "out.bias")
 _NORMS = ("norm1.weight", "norm1.bias", "norm2.weight", "norm2.bias", "scale1.weight", "scale2.weight")
@@ -88,7 +88,7 @@ def fuse(members: Sequence[Backbone]) -> FusedEnsemble:
     readout, readouts = _fuse_modules([m.network.readouts[0] for m in members], average=False)
     network = Network(embed[0], encoder, readout, len(members))  # type: ignore[arg-type]
     report = {**report, "embeddings": embeddings, "readouts": readouts}
-    fingerprint = derived_fingerprint("|".join(m.fingerprint for m in members), "fused")
+    fingerprint = fused_fingerprint([m.fingerprint for m in members])
     return FusedEnsemble(
         network.requires_grad_(False), first.processor, first.spec, ref=first.ref, family=first.family,
         class_names=first.class_names, fingerprint=fingerprint, masks=[m.mask for m in members], report=report,

@@ -3,6 +3,7 @@
 Head indices always refer to the original backbone, from 0, also after pruning.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -175,6 +176,22 @@ def describe_widths(widths: Sequence[int]) -> str:
     if len(set(widths)) == 1:
         return f"{len(widths)} layers x {widths[0]} heads"
     return f"{len(widths)} layers with {', '.join(map(str, widths))} heads"
+
+
+def derived_fingerprint(parent: str, change: str) -> str:
+    """sha256 for something that is fully determined by a parent's fingerprint and a change."""
+    return hashlib.sha256(f"{parent}|{change}".encode()).hexdigest()
+
+
+def pruned_fingerprint(backbone: str, mask: HeadMask) -> str:
+    """Fingerprint of an unpruned backbone with fingerprint `backbone` after pruning by `mask`."""
+    whole = mask.num_kept == sum(mask.widths)
+    return backbone if whole else derived_fingerprint(backbone, mask.to_json())
+
+
+def fused_fingerprint(members: Sequence[str]) -> str:
+    """Fingerprint of the ensemble fused from members with these fingerprints, in this order."""
+    return derived_fingerprint("|".join(members), "fused")
 
 
 def mean_overlap(masks: Sequence[HeadMask]) -> float | None:

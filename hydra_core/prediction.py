@@ -2,17 +2,18 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from hydra_core.backbones.base import Backbone
-from hydra_core.batching import aligned_labels, check_batch_size, check_kind, in_chunks, prepared
-from hydra_core.data.dataset import Dataset
 from hydra_core.errors import HydraError
-from hydra_core.fusion import FusedEnsemble
 from hydra_core.jobs import Progress, report
+
+if TYPE_CHECKING:  # stored predictions are read without torch
+    from hydra_core.backbones.base import Backbone
+    from hydra_core.data.dataset import Dataset
+    from hydra_core.fusion import FusedEnsemble
 
 Floats = NDArray[np.float32]
 
@@ -72,8 +73,8 @@ class Predictions:
 
 
 def predict(
-    model: Backbone | FusedEnsemble,
-    dataset: Dataset,
+    model: "Backbone | FusedEnsemble",
+    dataset: "Dataset",
     *,
     batch_size: int | None = None,
     progress: Progress | None = None,
@@ -90,6 +91,11 @@ def predict(
     Raises:
         HydraError: no sample, or data of another kind than the model reads.
     """
+    import torch
+
+    from hydra_core.backbones.base import Backbone
+    from hydra_core.batching import aligned_labels, check_batch_size, check_kind, in_chunks, prepared
+
     check_kind(model, dataset)
     size = len(dataset)
     try:

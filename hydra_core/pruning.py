@@ -2,11 +2,11 @@
 
 import torch
 
-from hydra_core.backbones.base import Backbone, Network, derived_fingerprint
+from hydra_core.backbones.base import Backbone, Network
 from hydra_core.backbones.layers import empty_encoder
 from hydra_core.encoder import Block, BlockShape, Encoder
 from hydra_core.errors import HydraError
-from hydra_core.masks import HeadMask, describe_widths
+from hydra_core.masks import HeadMask, derived_fingerprint, describe_widths
 
 
 def prune(backbone: Backbone, mask: HeadMask) -> Backbone:

@@ -23,6 +23,8 @@ class StudyConfig:
         ood: reference of each out-of-distribution set, by the name it has in tables.
         class_names, templates: for a backbone that is classified by text prompts.
         limit: samples to take of each set; None takes all.
+        selection_ood: names of the OOD sets that may be used to choose heads; None allows all. The others are kept
+            for testing alone.
     """
 
     backbone: str
@@ -34,6 +36,7 @@ class StudyConfig:
     dtype: str = "float32"
     seed: int = 0
     limit: int | None = None
+    selection_ood: tuple[str, ...] | None = None
 
     def to_json(self) -> str:
         """JSON text that :meth:`from_json` reads back to an equal configuration."""
@@ -56,7 +59,7 @@ class StudyConfig:
         ood = known.setdefault("ood", {})
         if not isinstance(ood, dict) or not all(isinstance(ref, str) for ref in ood.values()):
             raise HydraError("a study's configuration needs a reference for each name under 'ood'")
-        for key in ("class_names", "templates"):
+        for key in ("class_names", "templates", "selection_ood"):
             value = known.get(key)
             if value is not None:
                 if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):

@@ -320,7 +320,3 @@ def fingerprint_of(module: nn.Module) -> str:
         digest.update(values.contiguous().numpy().tobytes())
     return digest.hexdigest()
 
-
-def derived_fingerprint(parent: str, change: str) -> str:
-    """sha256 for something that is fully determined by a parent's fingerprint and a change."""
-    return hashlib.sha256(f"{parent}|{change}".encode()).hexdigest()
