@@ -16,10 +16,12 @@ def draw(study: Study) -> None:
     else:
         name = f"{study.name}-masks.json"
         st.markdown(
-            f"Which heads each of the {len(masks)} members keeps, with the backbone's fingerprint: the file is refused on another backbone."
+            f"Which heads each of the {len(masks)} members keeps, with the backbone's fingerprint: the "
+            "file is refused on another backbone."
         )
         st.download_button(
-            "Download the masks (JSON)", study.get("masks", CURRENT_MASKS) or "", file_name=name, mime="application/json",
+            "Download the masks (JSON)", study.get("masks", CURRENT_MASKS) or "", file_name=name,
+            mime="application/json",
             icon=":material/download:", key=state.key("export", "masks"), on_click="ignore",
         )  # fmt: skip
         model(study)
@@ -34,7 +36,8 @@ def draw(study: Study) -> None:
     code = recipe.python_lines(study)
     st.code(code, language="python")
     st.download_button(
-        "Download the script (.py)", code, file_name=f"{recipe.file_name(study.name)}.py", mime="text/x-python",
+        "Download the script (.py)", code, file_name=f"{recipe.file_name(study.name)}.py",
+        mime="text/x-python",
         icon=":material/code:", key=state.key("export", "code"), on_click="ignore",
     )  # fmt: skip
 
@@ -42,7 +45,8 @@ def draw(study: Study) -> None:
 def model(study: Study) -> None:
     st.subheader("The fused model")
     st.markdown(
-        "A zip with safetensors weights, config, the masks and a model card. `hydra.load_ensemble(folder)` opens it in a new process, without the "
+        "A zip with safetensors weights, config, the masks and a model card. `hydra.load_ensemble(folder)` "
+        "opens it in a new process, without the "
         "original backbone and without a network."
     )
 
@@ -50,14 +54,16 @@ def model(study: Study) -> None:
         return takeaway.model_zip(study)
 
     st.download_button(
-        "Download the fused model (zip)", build, file_name=f"{study.name}-fused.zip", mime="application/zip", type="primary",
+        "Download the fused model (zip)", build, file_name=f"{study.name}-fused.zip",
+        mime="application/zip", type="primary",
         icon=":material/download:", key=state.key("export", "model"), on_click="ignore",
     )  # fmt: skip
 
 
 EXPLAIN = """
-Everything that is taken away can be checked: a mask file names the backbone by the sha256 of its weights, the model folder holds the masks and what it was made from, and the
-Python lines call the same library that this app calls. Head indices are the original backbone's, from 0.
+Everything that is taken away can be checked: a mask file names the backbone by the sha256 of its weights,
+the model folder holds the masks and what it was made from, and the Python lines call the same library that
+this app calls. Head indices are the original backbone's, from 0.
 """
 
 frame.page("Export", draw, explain=EXPLAIN)

@@ -25,12 +25,14 @@ def draw(study: Study) -> None:
         why = (
             "**The masks have changed since these members were fused.** Fuse again to bring the numbers up to date."
             if check is not None
-            else f"**{len(masks)} members are ready to be fused** into one network that gives all their answers in one pass."
+            else f"**{len(masks)} members are ready to be fused** into one network that gives all their answers "
+            "in one pass."
         )
         with st.container(border=True):
             st.markdown(why)
             st.button(
-                f"Fuse {len(masks)} members", type="primary", icon=":material/merge:", key=state.key("fuse", "go"),
+                f"Fuse {len(masks)} members", type="primary", icon=":material/merge:",
+                key=state.key("fuse", "go"),
                 disabled=busy, on_click=work.fuse, args=(study,),
             )  # fmt: skip
     if check is None:
@@ -64,7 +66,8 @@ def exactness(check: Equivalence) -> None:
     ]
     right.table(pd.DataFrame(rows).set_index("Member"))
     text = (
-        f"n = {check.num_samples} test samples, {check.dtype} on {check.device}; largest |logit| {check.scale:.3g}, "
+        f"n = {check.num_samples} test samples, {check.dtype} on {check.device}; largest |logit| "
+        f"{check.scale:.3g}, "
         f"so up to {limit:.1e} is rounding."
     )
     (st.caption if worst <= limit else st.warning)(text)
@@ -86,10 +89,13 @@ def cost(check: Equivalence) -> None:
     if gap:
         st.markdown(f"The members' MLPs were averaged; a weight differs from its mean by up to {gap:.2e}.")
     st.info(
-        "**What fusion saves, honestly.** Queries, keys, values and attention cost what the heads that are kept cost; the MLP costs as "
-        "often as there are members. At a share of 1/M of the heads a member, attention costs what ONE full network costs; at 5 of 6 heads "
+        "**What fusion saves, honestly.** Queries, keys, values and attention cost what the heads that are "
+        "kept cost; the MLP costs as "
+        "often as there are members. At a share of 1/M of the heads a member, attention costs what ONE "
+        "full network costs; at 5 of 6 heads "
         "it costs far more.\n\n"
-        "Pruned members run one after another need the same operations: fusion itself saves kernel launches, memory traffic and the "
+        "Pruned members run one after another need the same operations: fusion itself saves kernel "
+        "launches, memory traffic and the "
         "shared prefix, which is large on a GPU at small batch and little on a CPU.",
         icon=":material/balance:",
     )
@@ -104,7 +110,8 @@ def timing(study: Study, busy: bool, members: int) -> None:
             "Batch size", BATCHES, required=True, **state.bind(study, "timing batch", BATCHES[1], BATCHES)
         )
         st.button(
-            "Time it", key=state.key("fuse", "time"), disabled=busy or results.stale(study), icon=":material/timer:",
+            "Time it", key=state.key("fuse", "time"), disabled=busy or results.stale(study),
+            icon=":material/timer:",
             on_click=work.time_fusion, args=(study, batch),
         )  # fmt: skip
     rows = []
@@ -130,18 +137,23 @@ def timing(study: Study, busy: bool, members: int) -> None:
         return
     st.table(pd.DataFrame(rows).set_index("Batch"))
     st.caption(
-        "Medians over 15 rounds in which the three take turns; ratios are medians of the per-round ratios. The paper reports 1.07 × "
-        "(fused over single, BF16 on a GPU, 1/M of the heads a member) and 2.99 × for deep ensembles: the paper's figures, not measured here."
+        "Medians over 15 rounds in which the three take turns; ratios are medians of the per-round ratios. "
+        "The paper reports 1.07 × "
+        "(fused over single, BF16 on a GPU, 1/M of the heads a member) and 2.99 × for deep ensembles: the "
+        "paper's figures, not measured here."
     )
 
 
 EXPLAIN = r"""
-The members' token streams lie side by side. Queries, keys, values and the output projection are **grouped fully-connected layers**: group $m$ maps member $m$'s inputs with
-member $m$'s own weights, and all members' heads run in one attention call. One MLP is shared: its weights are the mean of the members'. Where nobody was fine-tuned the
-members' MLPs are identical, so the fused network computes exactly what the members compute; the table above checks it, up to rounding.
+The members' token streams lie side by side. Queries, keys, values and the output projection are **grouped
+fully-connected layers**: group $m$ maps member $m$'s inputs with member $m$'s own weights, and all members'
+heads run in one attention call. One MLP is shared: its weights are the mean of the members'. Where nobody
+was fine-tuned the members' MLPs are identical, so the fused network computes exactly what the members
+compute; the table above checks it, up to rounding.
 
-*Masked*: the full backbone with the cut heads' outputs set to 0. *Pruned*: the heads are really gone. *Fused*: all members in one network. Operations are counted as 2 a
-multiply-add over the whole network, as really run. Source: Hydra Ensembles, arXiv 2510.18358.
+*Masked*: the full backbone with the cut heads' outputs set to 0. *Pruned*: the heads are really gone.
+*Fused*: all members in one network. Operations are counted as 2 a multiply-add over the whole network, as
+really run. Source: Hydra Ensembles, arXiv 2510.18358.
 """
 
 frame.page("Fuse", draw, explain=EXPLAIN)

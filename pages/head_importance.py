@@ -1,10 +1,210 @@
-"""placeholder"""
+"""Head importance: a score for each head, by several methods, and what one head is worth."""
 
+import numpy as np
+import pandas as pd
 import streamlit as st
 
-from pages.ui import frame
+from hydra_core.figures import head_heatmap
+from hydra_core.masks import HeadMask
+from hydra_core.scoring.results import HeadScores
+from hydra_core.study import Study
+from pages.ui import cache, charts, frame, jobs, quick, state, work
 
-T = {"model_data": "Model & data", "head_importance": "Head importance"}.get(
-    "head_importance", "head_importance".title()
-)
-frame.page(T, lambda s: st.write("x"), explain="x")
+METHODS = {
+    "taylor": "Taylor: mean |gradient × gate|",
+    "taylor_squared": "Taylor, squared",
+    "ablation": "Ablation: without this head alone",
+    "headmap": "HeadMap: layer by layer",
+}
+OBJECTIVES = {"loss": "Task loss", "ood_auroc": "OOD detection (AUROC)", "average": "Average of both"}
+SAMPLES = 512
+
+
+def draw(study: Study) -> None:
+    stored = study.score_sets()
+    if not stored:
+        job = jobs.current(str(study.folder))
+        if job is None or not job.active:
+            frame.empty(
+                "**No head has been scored yet.** Taylor scores need one backward pass and take seconds.",
+                "Compute Taylor scores",
+                lambda: work.score_heads(study, "taylor", "taylor", "loss", None, SAMPLES, None),
+            )
+    with st.expander("Compute scores", icon=":material/calculate:", expanded=bool(stored) and len(stored) < 2):
+        form(study)
+    if stored:
+        explore(study, stored)
+
+
+def form(study: Study) -> None:
+    facts = cache.facts(study)
+    names = list(study.config.ood)
+    left, middle, right = st.columns(3)
+    method = left.selectbox(
+        "Method", list(METHODS), format_func=METHODS.get, **state.bind(study, "score method", "taylor", list(METHODS))
+    )
+    objectives = list(OBJECTIVES) if method in ("ablation", "headmap") and names else ["loss"]
+    objective = middle.selectbox(
+        "Objective", objectives, format_func=OBJECTIVES.get, **state.bind(study, "score objective", "loss", objectives)
+    )
+    samples = right.slider(
+        "Validation samples", 64, 2000, step=64, **state.bind_number(study, "score samples", SAMPLES, 64, 2000),
+        help="Of the validation part, drawn with the study's seed. More samples give steadier scores.",
+    )  # fmt: skip
+    ood, heads = None, None
+    if objective != "loss":
+        ood = left.selectbox("OOD set", names, **state.bind(study, "score ood", names[0], names))
+    if method == "headmap":
+        widest = max(facts.widths)
+        heads = middle.slider(
+            "Heads a layer that the search chooses", 1, widest,
+            **state.bind_number(study, "score heads", max(1, round(widest * 5 / 6)), 1, widest),
+        )  # fmt: skip
+    name = " ".join(filter(None, [method, "" if objective == "loss" else objective, ood or ""]))
+    job = jobs.current(str(study.folder))
+    st.button(
+        "Score the heads", type="primary", key=state.key("scores", "go"), disabled=job is not None and job.active,
+        on_click=work.score_heads, args=(study, name, method, objective, ood, samples, heads),
+    )  # fmt: skip
+
+
+@frame.fragment
+def explore(study: Study, stored: dict[str, HeadScores]) -> None:
+    names = list(stored)
+    left, middle, right = st.columns([2, 2, 1], vertical_alignment="bottom")
+    name = left.selectbox("Scores shown", names, **state.bind(study, "scores shown", names[0], names))
+    scores = stored[name]
+    scale = middle.segmented_control(
+        "Colours by", ["whole", "layer"], required=True,
+        format_func={"whole": "value", "layer": "place in the layer"}.get,
+        **state.bind(study, "score scale", "whole", ["whole", "layer"]),
+    )  # fmt: skip
+    robust = right.toggle(
+        "Robust limits", **state.bind(study, "score robust", True),
+        help="One outlier does not wash out the rest: it takes the end colour.",
+    )  # fmt: skip
+    cells = [(int(i), int(j)) for i, j in np.argwhere(np.isfinite(scores.values))]
+    head = selected(study, cells)
+    figure = head_heatmap(
+        scores.values, title="The brighter a head, the more it matters", scale=scale, robust=robust, selected=head,
+        unit=scores.method,
+    )  # fmt: skip
+    charts.pick(
+        figure, name=f"head-scores-{name}", key=state.key("scores", "heatmap"),
+        on_pick=lambda place: state.choose(study, "head", f"layer {place[0]}, head {place[1]}"),
+    )  # fmt: skip
+    st.caption(f"{scores.convention}. Higher = more important. {counted(scores)}. Click a head for its card.")
+    card(study, stored, cells)
+    agreement(stored)
+    table(scores)
+
+
+def counted(scores: HeadScores) -> str:
+    ood = f" + {scores.num_ood} OOD" if scores.num_ood else ""
+    return f"n = {scores.num_samples} validation samples{ood}, objective {scores.objective}, seed {scores.seed}"
+
+
+def label(head: tuple[int, int]) -> str:
+    return f"layer {head[0]}, head {head[1]}"
+
+
+def selected(study: Study, cells: list[tuple[int, int]]) -> tuple[int, int]:
+    wanted = state.chosen(study, "head", "")
+    return next((cell for cell in cells if label(cell) == wanted), cells[0])
+
+
+# --- one head ---
+
+
+def card(study: Study, stored: dict[str, HeadScores], cells: list[tuple[int, int]]) -> None:
+    with st.container(border=True):
+        options = [label(cell) for cell in cells]
+        chosen = st.selectbox("Head", options, **state.bind(study, "head", options[0], options), width=260)
+        layer, head = cells[options.index(chosen)]
+        left, right = st.columns([2, 3])
+        rows = [
+            {
+                "Scores": name,
+                "Value": f"{scores.values[layer, head]:.4g}",
+                "Rank": f"{rank(scores.values, layer, head)} of {np.isfinite(scores.values).sum()}",
+            }
+            for name, scores in stored.items()
+            if scores.values.shape[0] > layer and scores.values.shape[1] > head
+        ]
+        left.markdown("**What the methods say**")
+        left.table(pd.DataFrame(rows).set_index("Scores"))
+        right.markdown("**What happens without it**")
+        with right:
+            frame.guarded(without)(study, layer, head)
+
+
+def rank(values: np.ndarray, layer: int, head: int) -> int:
+    return int((values[np.isfinite(values)] > values[layer, head]).sum()) + 1
+
+
+def without(study: Study, layer: int, head: int) -> None:
+    names = list(study.config.ood)
+    ood = names[0] if names else None
+    full = HeadMask([[True] * width for width in cache.facts(study).widths])
+    with st.spinner("Running the quick sample"):
+        before, after = (row.evaluation for row in quick.table(study, [full.without([(layer, head)])], ood))
+    keys = {"accuracy": "Accuracy", "nll": "NLL (nats)", "ece": "ECE"}
+    if ood:
+        keys[f"ood/{ood}/auroc"] = f"AUROC against {ood}"
+    rows = []
+    for key, text in keys.items():
+        a, b = before.metrics[key], after.metrics[key]
+        change = "–" if a is None or b is None else f"{b - a:+.4f}"
+        rows.append({"": text, "All heads": charts.number(a, 4), "Without it": charts.number(b, 4), "Change": change})
+    st.table(pd.DataFrame(rows).set_index(""))
+    count = f" + {before.ood_counts[ood]} OOD" if ood else ""
+    st.caption(f"Quick sample of test data, n = {before.num_samples} ID{count}.")
+
+
+# --- all heads ---
+
+
+def agreement(stored: dict[str, HeadScores]) -> None:
+    shapes = {scores.values.shape for scores in stored.values()}
+    if len(stored) < 2 or len(shapes) != 1:
+        return
+    st.subheader("Do the methods agree?")
+    values = pd.DataFrame({name: scores.values.ravel() for name, scores in stored.items()}).dropna()
+    st.table(values.corr(method="spearman").map(lambda value: f"{value:.2f}"))
+    st.caption(
+        f"Spearman rank correlation over {len(values)} heads: 1 = the same order, 0 = unrelated, −1 = the "
+        "opposite order."
+    )
+
+
+def table(scores: HeadScores) -> None:
+    with st.expander("All scores as a table", icon=":material/table:"):
+        frame_ = pd.DataFrame(
+            scores.values,
+            index=[f"layer {i}" for i in range(scores.values.shape[0])],
+            columns=[f"head {j}" for j in range(scores.values.shape[1])],
+        )
+        st.dataframe(frame_.map(lambda value: None if np.isnan(value) else float(f"{value:.4g}")))
+        st.download_button(
+            "Download as CSV", frame_.to_csv(), file_name=f"{scores.method}.csv", mime="text/csv",
+            key=state.key("scores", "csv"), on_click="ignore", icon=":material/download:",
+        )  # fmt: skip
+
+
+EXPLAIN = r"""
+A **gate** $g$ multiplies each head's output before the output projection; $g = 1$ keeps the head, $g = 0$
+removes it.
+
+- **Taylor** (Michel et al., arXiv 1905.10650): $\frac1N\sum_i |\partial L_i / \partial g \cdot g|$ at $g =
+  1$, the first-order change of the loss when the gate closes.
+- **Taylor, squared** (Molchanov et al., arXiv 1906.10771): the mean of its square.
+- **Ablation**: how much the objective really worsens with that head alone removed.
+- **HeadMap** (Wang et al., ICLR 2025): the same, layer by layer, with the heads chosen in earlier layers
+  already removed.
+
+A high score says that the method expects harm when the head goes. Methods can disagree: the rank
+correlation shows how much, and the head's card shows what really happens on a quick sample. Scores come
+from validation data, never from the test data that Evaluate reports on.
+"""
+
+frame.page("Head importance", draw, explain=EXPLAIN)

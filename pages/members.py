@@ -27,7 +27,8 @@ def draw(study: Study) -> None:
 
 def first_members(study: Study, facts: cache.Facts) -> None:
     frame.empty(
-        "**No members yet.** A member is the backbone with some of its heads cut. Begin with three that keep all heads; "
+        "**No members yet.** A member is the backbone with some of its heads cut. Begin with three that "
+        "keep all heads; "
         "then cut by hand, with a preset, or let a search make them.",
         "Begin with three members",
         lambda: state.set_masks(study, [presets.full(facts.widths)] * 3, facts.fingerprint, "all heads"),
@@ -88,7 +89,8 @@ def toolbar(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None:
             **state.bind(study, "members colour", NO_COLOUR, [NO_COLOUR, *colour_sources(study)]),
         )  # fmt: skip
     st.caption(
-        "Click a head to keep or cut it, or drag over several. Keyboard: Tab to a member, arrows to move, Space to toggle."
+        "Click a head to keep or cut it, or drag over several. Keyboard: Tab to a member, arrows to move, "
+        "Space to toggle."
     )
 
 
@@ -237,8 +239,10 @@ def live(study: Study, masks: list[HeadMask]) -> None:
         )
     st.table(pd.DataFrame(lines).set_index(""))
     st.caption(
-        f"Quick sample, {counted}: good enough to steer by; Evaluate has the numbers on all test samples. ECE: top-label, "
-        "15 equal-width bins. OOD score: 1 − largest mean probability, OOD is the positive class. Operations and parameters "
+        f"Quick sample, {counted}: good enough to steer by; Evaluate has the numbers on all test samples. "
+        "ECE: top-label, "
+        "15 equal-width bins. OOD score: 1 − largest mean probability, OOD is the positive class. "
+        "Operations and parameters "
         "are relative to the full model; the ensemble's are those of the fused network."
     )
 
@@ -276,20 +280,36 @@ def make_all(study: Study, facts: cache.Facts) -> None:
         heads = right.slider(
             "Heads a layer", 1, widest, **state.bind(study, "strategy heads", max(1, round(widest * 5 / 6)))
         )
+        select = selection_sets(study) if strategy == "circuit" else []
         job = jobs.current(str(study.folder))
         st.button(
             "Make members", type="primary", key=state.key("members", "make"), disabled=job is not None and job.active,
-            on_click=work.make_members, args=(study, strategy, count, heads),
+            on_click=work.make_members, args=(study, strategy, count, heads, select),
         )  # fmt: skip
 
 
-EXPLAIN = r"""
-Each square is one attention head: layers down, heads across, numbered from 0 as in the original backbone. A filled square with a dot is **kept**; a
-dashed, struck one is **cut**. A cut head's output is removed before the output projection; a layer with no head left adds that projection's bias only.
+def selection_sets(study: Study) -> list[str]:
+    names = list(study.config.ood)
+    if not names:
+        return []
+    stored = [name for name in state.chosen(study, "selection ood", names[:1]) if name in names]
+    return st.multiselect(
+        "OOD sets that may choose heads (their validation part)", names,
+        help="A set that helped to choose heads is not unseen any more: leave one out to test on.",
+        **state.bind(study, "selection ood", stored),
+    )  # fmt: skip
 
-The ensemble's prediction is the mean of its members' probabilities. **Disagreement** is the share of samples on which a pair of members names different
-classes, averaged over pairs. Members that keep the same heads agree on everything and add nothing; members that keep too little are weak: the table
-shows both sides while you change them. Circuits: HeadMap (Wang et al., ICLR 2025). Taylor: Molchanov et al. (arXiv 1906.10771), Michel et al. (arXiv 1905.10650).
+
+EXPLAIN = r"""
+Each square is one attention head: layers down, heads across, numbered from 0 as in the original backbone. A
+filled square with a dot is **kept**; a dashed, struck one is **cut**. A cut head's output is removed before
+the output projection; a layer with no head left adds that projection's bias only.
+
+The ensemble's prediction is the mean of its members' probabilities. **Disagreement** is the share of
+samples on which a pair of members names different classes, averaged over pairs. Members that keep the same
+heads agree on everything and add nothing; members that keep too little are weak: the table shows both sides
+while you change them. Circuits: HeadMap (Wang et al., ICLR 2025). Taylor: Molchanov et al. (arXiv
+1906.10771), Michel et al. (arXiv 1905.10650).
 """
 
 frame.page("Members", draw, explain=EXPLAIN)

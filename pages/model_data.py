@@ -58,17 +58,21 @@ def describe(study: Study, facts: cache.Facts) -> None:
     if facts.parity:
         columns[4].metric(
             "Parity", f"{facts.parity['max_difference']:.1e}",
-            help=f"Largest |logit difference| between the original library's model and ours on {facts.parity['num_samples']:.0f} "
+            help=f"Largest |logit difference| between the original library's model and ours on "
+            f"{facts.parity['num_samples']:.0f} "
             f"probe inputs in float32; up to {facts.parity['tolerance']:.1e} is accepted.",
         )  # fmt: skip
         st.caption(
-            f"{study.config.backbone} ({facts.family}, {len(facts.class_names)} classes). Checked on loading: our logits equal the "
-            f"original library's within {facts.parity['max_difference']:.1e} (limit {facts.parity['tolerance']:.1e}, float32). "
+            f"{study.config.backbone} ({facts.family}, {len(facts.class_names)} classes). Checked on "
+            "loading: our logits equal the "
+            f"original library's within {facts.parity['max_difference']:.1e} (limit "
+            f"{facts.parity['tolerance']:.1e}, float32). "
             f"Backbones in memory: {cache.backbones_in_memory()}."
         )
     if facts.family == "clip":
         st.info(
-            "CLIP classifies by text prompts and was not fine-tuned for these classes. Of the demo CLIP it is fair to say: its class "
+            "CLIP classifies by text prompts and was not fine-tuned for these classes. Of the demo CLIP it "
+            "is fair to say: its class "
             "names were seen in training, its prompt templates were not."
         )
 
@@ -170,10 +174,12 @@ def demo_form() -> StudyConfig:
 def own_form() -> StudyConfig:
     backbone = st.text_input(
         "Backbone reference", key=state.key("new", "ref"), placeholder="/path/to/a/hugging-face/folder",
-        help="A local Hugging Face folder (ViT, DeiT, BERT, DistilBERT, RoBERTa), hf:<repo id>, or open_clip:<arch>:<tag or file>.",
+        help="A local Hugging Face folder (ViT, DeiT, BERT, DistilBERT, RoBERTa), hf:<repo id>, "
+        "or open_clip:<arch>:<tag or file>.",
     )  # fmt: skip
     data = st.text_input(
-        "In-distribution data", key=state.key("new", "data"), placeholder="/path/to/folder, .zip, .csv, .jsonl or .parquet",
+        "In-distribution data", key=state.key("new", "data"), placeholder="/path/to/folder, .zip, .csv, "
+        ".jsonl or .parquet",
         help="A folder or zip with one sub-folder a class, or a table with the columns text or image, and label.",
     )  # fmt: skip
     ood = st.text_area(
@@ -219,15 +225,18 @@ def begin(name: str, config: StudyConfig, limit: int | None) -> None:
 
 
 EXPLAIN = r"""
-A **backbone** is the one pretrained transformer that everything here is made from: a ViT, a BERT or CLIP's image tower. It is read into one canonical encoder, and
-its logits are compared with the original library's before it is used (**parity**).
+A **backbone** is the one pretrained transformer that everything here is made from: a ViT, a BERT or CLIP's
+image tower. It is read into one canonical encoder, and its logits are compared with the original library's
+before it is used (**parity**).
 
-**ID** (in-distribution) data are of the kind the model was trained on; **OOD** (out-of-distribution) data are not, and a good model is unsure about them. Heads are
-selected on one part of the data (validation), all numbers come from another (test).
+**ID** (in-distribution) data are of the kind the model was trained on; **OOD** (out-of-distribution) data
+are not, and a good model is unsure about them. Heads are selected on one part of the data (validation), all
+numbers come from another (test).
 
-Accuracy: share of right top classes. NLL: $-\frac1N\sum_i \log p(y_i \mid x_i)$. ECE: $\sum_b \frac{n_b}{N}\,|\mathrm{acc}_b - \mathrm{conf}_b|$ over 15 equal-width
-bins of the top probability. AUROC: the chance that an OOD sample gets a higher uncertainty score than an ID sample. FPR95: the share of ID samples flagged when 95 % of
-the OOD samples are.
+Accuracy: share of right top classes. NLL: $-\frac1N\sum_i \log p(y_i \mid x_i)$. ECE: $\sum_b
+\frac{n_b}{N}\,|\mathrm{acc}_b - \mathrm{conf}_b|$ over 15 equal-width bins of the top probability. AUROC:
+the chance that an OOD sample gets a higher uncertainty score than an ID sample. FPR95: the share of ID
+samples flagged when 95 % of the OOD samples are.
 """
 
 frame.open_page("Model & data", draw, explain=EXPLAIN)

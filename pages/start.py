@@ -14,11 +14,14 @@ MAX_RECENT = 8
 def draw(study: Study | None) -> None:
     st.title("Hydra studio")
     st.markdown(
-        "A transformer looks at its input through many attention heads, and each task needs only some of them: its "
+        "A transformer looks at its input through many attention heads, and each task needs only some of "
+        "them: its "
         "**circuit**. "
-        "Prune one model into several members that keep different heads, fuse them into **one network**, and it gives "
+        "Prune one model into several members that keep different heads, fuse them into **one network**, "
+        "and it gives "
         "not one opinion but several: where they disagree, it is unsure. "
-        "Here you find the circuits, choose the heads, fuse the members and **measure what it does for calibration and "
+        "Here you find the circuits, choose the heads, fuse the members and **measure what it does for "
+        "calibration and "
         "for noticing unknown data**."
     )
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
@@ -114,14 +117,16 @@ def change(act, row: StudySummary | None) -> None:
 
 
 EXPLAIN = r"""
-**The method** is Hydra Ensembles (Gabetni, Curci, Pilzer, Roy, Ricci, Franchi: *Ensembling Pruned Attention Heads For
-Uncertainty-Aware Efficient Transformers*, arXiv 2510.18358, ICLR 2026). Circuits are found with HeadMap (Wang et al., ICLR 2025).
+**The method** is Hydra Ensembles (Gabetni, Curci, Pilzer, Roy, Ricci, Franchi: *Ensembling Pruned Attention
+Heads For Uncertainty-Aware Efficient Transformers*, arXiv 2510.18358, ICLR 2026). Circuits are found with
+HeadMap (Wang et al., ICLR 2025).
 
 With $M$ members, each keeping its own heads, the prediction is the mean of the members' probabilities,
 $\bar p(y \mid x) = \frac1M \sum_{m=1}^{M} \mathrm{softmax}(z_m(x))$.
 
-The eight places in the sidebar follow the method from left to right: a model and data, which heads matter, circuits, members, one fused
-network, its evaluation, and taking it away. Each place works when it is opened first: it says what it needs.
+The eight places in the sidebar follow the method from left to right: a model and data, which heads matter,
+circuits, members, one fused network, its evaluation, and taking it away. Each place works when it is opened
+first: it says what it needs.
 """
 
 frame.open_page("Start", draw, explain=EXPLAIN)

@@ -19,6 +19,7 @@ from hydra_core.study import Study, StudyConfig
 
 if TYPE_CHECKING:
     from hydra_core import Backbone, Dataset, FusedEnsemble, Predictions
+    from hydra_core.pipeline import Parts
 
 TEST, SELECTION = "test", "selection"
 _loaded: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -117,18 +118,11 @@ def fused(study: Study, masks: list[HeadMask]) -> "FusedEnsemble":
 
 
 @st.cache_resource(max_entries=12, show_spinner=False)
-def _dataset(key: str) -> "Dataset":
-    import hydra_core as hydra
+def _parts(key: str) -> "Parts":
+    from hydra_core.pipeline import load_parts
 
-    ref, part, limit, seed, class_names, _modified = json.loads(key)
-    if ref.startswith("demo/"):
-        split = "validation" if part == SELECTION else "test"
-        return hydra.load_dataset(ref, split=split, limit=limit, seed=seed, class_names=class_names)
-    # A folder or file has no parts of its own: one half selects heads, the other half tests them.
-    whole = hydra.load_dataset(ref, limit=limit, seed=seed, class_names=class_names)
-    selection, test = whole.split(0.5, seed=seed)
-    chosen = selection if part == SELECTION else test
-    return dataclasses.replace(chosen, skipped=whole.skipped) if chosen.skipped != whole.skipped else chosen
+    ref, limit, seed, class_names, _modified = json.loads(key)
+    return load_parts(ref, seed=seed, validation_limit=limit, test_limit=limit, class_names=class_names)
 
 
 def dataset(study: Study, name: str = "id", part: str = TEST) -> "Dataset":
@@ -136,7 +130,8 @@ def dataset(study: Study, name: str = "id", part: str = TEST) -> "Dataset":
     config = study.config
     ref = config.data if name == "id" else config.ood[name]
     class_names = list(backbone(study).class_names) if name == "id" else None
-    return _dataset(json.dumps([ref, part, config.limit, config.seed, class_names, _modified(ref)]))
+    parts = _parts(json.dumps([ref, config.limit, config.seed, class_names, _modified(ref)]))
+    return parts.validation if part == SELECTION else parts.test
 
 
 def _modified(ref: str) -> float | None:

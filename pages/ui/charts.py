@@ -1,8 +1,11 @@
 """Drawing plotly figures the same way on every page: title in the figure, alt text, a PNG download in its corner."""
 
+from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
+
+from hydra_core.figures import MetricTable, alt_text
 
 
 def config(name: str) -> dict[str, Any]:
@@ -15,9 +18,28 @@ def config(name: str) -> dict[str, Any]:
     }
 
 
-def draw(figure: Any, *, name: str, alt: str, key: str) -> None:
-    """A chart to look at."""
-    st.plotly_chart(figure, key=key, config=config(name), alt=alt)
+def draw(figure: Any, *, name: str, key: str) -> None:
+    """A chart of hydra_core.figures to look at; its alt text comes with it."""
+    st.plotly_chart(figure, key=key, config=config(name), alt=alt_text(figure))
+
+
+def pick(figure: Any, *, name: str, key: str, on_pick: Callable[[Any], None]) -> None:
+    """A chart whose marks can be clicked; `on_pick` gets the clicked mark's customdata, in a callback."""
+
+    def picked() -> None:
+        points = (st.session_state.get(key) or {}).get("selection", {}).get("points", [])
+        # A second click on the same mark takes the selection back, which changes nothing here.
+        if points and "customdata" in points[0]:
+            on_pick(points[0]["customdata"])
+
+    st.plotly_chart(
+        figure, key=key, config=config(name), alt=alt_text(figure), on_select=picked, selection_mode="points"
+    )
+
+
+def table_html(table: MetricTable) -> None:
+    """A metric table: best bold, second underlined, real text."""
+    st.html(f'<div class="hydra-table">{table.to_html()}</div>')
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -23,7 +23,8 @@ DEMOS = (
     Demo(
         "demo-vit",
         "Images: ViT",
-        "A small vision transformer that knows Fashion-MNIST clothes. Do its circuits notice a handwritten digit "
+        "A small vision transformer that knows Fashion-MNIST clothes. Do its circuits notice a handwritten "
+        "digit "
         "(MNIST), or a crop of a photograph?",
     ),
     Demo(
@@ -34,7 +35,8 @@ DEMOS = (
     Demo(
         "demo-clip",
         "Zero-shot: CLIP",
-        "A small CLIP that classifies clothes by text prompts, never fine-tuned. Its class names were seen in training; "
+        "A small CLIP that classifies clothes by text prompts, never fine-tuned. Its class names were seen "
+        "in training; "
         "its prompt templates were not.",
     ),
 )

@@ -31,7 +31,7 @@ class Place:
 
 PLACES = (
     Place("pages/start.py", "Start", ":material/home:", "Open a demo or one of your studies"),
-    Place("pages/model_data.py", "Model & data", ":material/database:", "Choose a backbone and its data, and see how it does"),
+    Place("pages/model_data.py", "Model & data", ":material/database:", "Choose a backbone and data, see how it does"),
     Place("pages/head_importance.py", "Head importance", ":material/grid_on:", "Score each attention head"),
     Place("pages/circuits.py", "Circuits", ":material/account_tree:", "Search the heads that carry a task"),
     Place("pages/members.py", "Members", ":material/groups:", "Choose each member's heads and see what it costs"),
@@ -81,7 +81,8 @@ def show_error(error: Exception) -> None:
         return
     log.exception("a page failed")
     st.error(
-        f"A fault in the program stopped this part of the page ({type(error).__name__}: {error}). Your study is safe; "
+        f"A fault in the program stopped this part of the page ({type(error).__name__}: {error}). Your "
+        "study is safe; "
         "reload the page, and if it comes back report it with this sentence.",
         icon=":material/bug_report:",
     )
@@ -127,9 +128,23 @@ def page(title: str, draw: Callable[[Study], None], *, explain: str) -> None:
     open_page(title, body, explain=explain)
 
 
+STYLE = """<style>
+/* Streamlit leaves 6 rem above and 5 rem beside the page: room that tables and head grids need. */
+[data-testid="stMainBlockContainer"] { padding: 3.2rem 3rem 4rem; max-width: 1500px; }
+.hydra-table { overflow-x: auto; }
+.hydra-table table { border-collapse: collapse; width: 100%; font-size: 0.875rem; font-variant-numeric: tabular-nums; }
+.hydra-table th, .hydra-table td { padding: 0.4rem 0.6rem; text-align: right; white-space: nowrap;
+  border-bottom: 1px solid color-mix(in srgb, currentColor 18%, transparent); }
+.hydra-table thead th { font-weight: 400; opacity: 0.8; }
+.hydra-table th:first-child { text-align: left; font-weight: 500; }
+.hydra-table caption { caption-side: bottom; text-align: left; padding-top: 0.5rem; opacity: 0.75; font-size: 0.8rem; }
+</style>"""
+
+
 def open_page(title: str, draw: Callable[[Study | None], None], *, explain: str) -> None:
     """Draw a page that has something to show without a study too."""
     require_app()
+    st.html(STYLE)
     study = _open_study()
     sidebar(title, study)
     if title != PLACES[0].title:
@@ -241,7 +256,8 @@ def sidebar(title: str, study: Study | None) -> None:
                 st.badge(f"{kind} {text}".strip(), icon=f":material/{icon}:", color="gray")
             devices = _devices()
             st.selectbox(
-                "Device", devices, key=state.key("device"), index=devices.index(config.device) if config.device in devices else 0,
+                "Device", devices, key=state.key("device"),
+                index=devices.index(config.device) if config.device in devices else 0,
                 help="Where the networks run. auto takes the GPU where there is one.",
                 on_change=_set_device, args=(study,),
             )  # fmt: skip

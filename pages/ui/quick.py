@@ -73,7 +73,8 @@ def table(study: Study, masks: list[HeadMask], ood: str | None) -> list[Row]:
     """Full model, each member, the ensemble; computed only where a mask is new."""
     backbone = cache.backbone(study)
     config = study.config
-    key = f"{backbone.fingerprint}|{cache.backbone_key(config)}|{config.data}|{sorted(config.ood.items())}|{config.limit}|{config.seed}"
+    facts = (config.data, sorted(config.ood.items()), config.limit, config.seed)
+    key = f"{backbone.fingerprint}|{cache.backbone_key(config)}|{facts}"
     texts = tuple(mask.to_json() for mask in masks)
     rows = [Row("Full model", _evaluation(key, ood, (None,), study), 1.0, 1.0)]
     for i, text in enumerate(texts):

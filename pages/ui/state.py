@@ -24,6 +24,7 @@ _FLASH = "hydra/flash"  # messages to show once, after a rerun
 _NONCE = "hydra/nonce"  # names this session towards the head grid
 _APPLIED = "hydra/applied"  # number of the last grid event that was applied, by grid
 _FULL_RUN = "hydra/full run"  # a fragment's callback changed something outside its fragment
+_PUSHED = "pushed"  # among the choices: which were set by a job, and a mark that changes each time
 _QUERY = "study"
 
 MAX_UNDO = 100
@@ -113,9 +114,7 @@ def _choices(of: Study | None) -> dict[str, Any]:
 
 
 def _remember(of: Study, name: str, widget_key: str) -> None:
-    choices = _choices(of)
-    choices[name] = st.session_state[widget_key]
-    of.put("settings", "app", json.dumps(choices))
+    remember(of, name, st.session_state[widget_key])
 
 
 def bind(of: Study, name: str, default: Any, options: Sequence[Any] | None = None) -> dict[str, Any]:
@@ -123,20 +122,45 @@ def bind(of: Study, name: str, default: Any, options: Sequence[Any] | None = Non
 
     `options`: the values that are possible now; a stored one that is not among them gives way to the default.
     """
-    widget_key = key("choice", name)
-    if widget_key not in st.session_state:
-        value = _choices(of).get(name, default)
+    widget_key, seen_key = key("choice", name), key("pushed", name)
+    choices = _choices(of)
+    pushed = choices.get(_PUSHED, {}).get(name)
+    if widget_key not in st.session_state or st.session_state.get(seen_key) != pushed:
+        st.session_state[seen_key] = pushed
+        value = choices.get(name, default)
         st.session_state[widget_key] = default if options is not None and value not in options else value
     elif options is not None and st.session_state[widget_key] not in options:
         st.session_state[widget_key] = default
     return {"key": widget_key, "on_change": _remember, "args": (of, name, widget_key)}
 
 
-def choose(of: Study, name: str, value: Any) -> None:
-    """Set a choice from code (a click on a chart, say), before its widget is drawn or in a callback."""
+def bind_number(of: Study, name: str, default: float, low: float, high: float) -> dict[str, Any]:
+    """:func:`bind` for a slider whose range moves: a stored value outside it gives way to the default."""
+    arguments = bind(of, name, default)
+    value = st.session_state[arguments["key"]]
+    if not isinstance(value, int | float) or not low <= value <= high:
+        st.session_state[arguments["key"]] = default
+    return arguments
+
+
+def remember(of: Study, name: str, value: Any) -> None:
+    """Store a choice."""
     choices = _choices(of)
     choices[name] = value
     of.put("settings", "app", json.dumps(choices))
+
+
+def push(of: Study, name: str, value: Any) -> None:
+    """Store a choice from a job, which has no session: every session's widget takes it once."""
+    choices = _choices(of)
+    choices[name] = value
+    choices.setdefault(_PUSHED, {})[name] = uuid.uuid4().hex
+    of.put("settings", "app", json.dumps(choices))
+
+
+def choose(of: Study, name: str, value: Any) -> None:
+    """Set a choice from code (a click on a chart, say), before its widget is drawn or in a callback."""
+    remember(of, name, value)
     st.session_state[key("choice", name)] = value
 
 

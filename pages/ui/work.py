@@ -1,8 +1,14 @@
 """The long jobs that pages start: each runs the core and, as its last step, writes its result into the study."""
 
+from typing import TYPE_CHECKING
+
 from hydra_core.jobs import Progress
 from hydra_core.study import Study
 from pages.ui import cache, equivalence, jobs, results, state
+
+if TYPE_CHECKING:
+    from hydra_core import Circuit
+    from hydra_core.pipeline import StudyData
 
 STRATEGIES = {
     "circuit": "Circuits (HeadMap), by objective and OOD set",
@@ -11,20 +17,25 @@ STRATEGIES = {
 }
 
 
-def make_members(study: Study, strategy: str, count: int, heads: int) -> None:
-    """Start a search that makes all members' masks."""
+def make_members(study: Study, strategy: str, count: int, heads: int, select_ood: list[str]) -> None:
+    """Start a search that makes all members' masks; `select_ood`: OOD sets whose validation part may be used."""
 
     def work(progress: Progress) -> str:
-        import hydra_core as hydra
+        from hydra_core import pipeline
 
+        progress(0, 0, "loading the backbone and the data")
         backbone = cache.backbone(study)
-        data = cache.dataset(study, "id", cache.SELECTION)
-        ood = {name: cache.dataset(study, name, cache.SELECTION) for name in study.config.ood}
-        masks = hydra.make_members(
-            backbone, data, ood=ood, num_members=count, strategy=strategy, heads_per_layer=heads,
-            seed=study.config.seed, progress=progress,
+        found: dict[str, Circuit] = {}
+        masks = pipeline.choose_masks(
+            backbone, study_data(study), pipeline.Selection(strategy, tuple(select_ood), count, heads),
+            seed=study.config.seed, found=found.__setitem__, progress=progress,
         )  # fmt: skip
-        state.set_masks(study, masks, backbone.fingerprint, f"{strategy}, {heads} heads a layer")
+        for name, circuit in found.items():
+            study.save_circuit(name, circuit)
+        seen = ", ".join(select_ood) if strategy == "circuit" and select_ood else "no OOD set"
+        state.set_masks(
+            study, masks, backbone.fingerprint, f"{strategy}, seed {study.config.seed}, selected with {seen}"
+        )
         return f"{count} members made: {STRATEGIES[strategy]}, {heads} heads a layer"
 
     jobs.start(str(study.folder), f"Making {count} members", work)
@@ -108,3 +119,59 @@ def time_fusion(study: Study, batch_size: int) -> None:
         return f"Timed at batch {batch_size}"
 
     jobs.start(str(study.folder), f"Timing at batch {batch_size}", work)
+
+
+def score_heads(
+    study: Study, name: str, method: str, objective: str, ood: str | None, samples: int, heads: int | None
+) -> None:
+    """Start scoring all heads; `ood`: the OOD set of an objective that needs one."""
+
+    def work(progress: Progress) -> str:
+        import hydra_core as hydra
+
+        progress(0, 0, "loading the backbone and the data")
+        other = None if ood is None else cache.dataset(study, ood, cache.SELECTION)
+        data = cache.dataset(study, "id", cache.SELECTION)
+        scores = hydra.score_heads(
+            cache.backbone(study), data, method=method, ood=other, objective=objective, heads_per_layer=heads,
+            num_samples=min(samples, len(data)), seed=study.config.seed, progress=progress,
+        )  # fmt: skip
+        study.save_scores(name, scores)
+        state.push(study, "scores shown", name)
+        return f"Scores {name!r} on {scores.num_samples} validation samples"
+
+    jobs.start(str(study.folder), f"Scoring heads: {name}", work)
+
+
+def find_circuit(study: Study, objective: str, ood: str | None, heads: int, samples: int) -> None:
+    """Start HeadMap's search for one circuit on the validation data."""
+    base = objective if ood is None else f"{objective} {ood}"
+    known = study.circuit(base)
+    name = base if known is None or set(known.heads_per_layer) == {heads} else f"{base}, {heads} heads a layer"
+
+    def work(progress: Progress) -> str:
+        import hydra_core as hydra
+
+        progress(0, 0, "loading the backbone and the data")
+        other = None if ood is None else cache.dataset(study, ood, cache.SELECTION)
+        data = cache.dataset(study, "id", cache.SELECTION)
+        circuit = hydra.find_circuit(
+            cache.backbone(study), data.take(min(samples, len(data)), seed=study.config.seed),
+            ood=None if other is None else other.take(min(samples, len(other)), seed=study.config.seed),
+            objective=objective, heads_per_layer=heads, progress=progress,
+        )  # fmt: skip
+        study.save_circuit(name, circuit)
+        state.push(study, "circuit shown", name)
+        return f"Circuit {name!r}: {circuit.keep.num_kept} heads chosen"
+
+    jobs.start(str(study.folder), f"Searching the circuit {name!r}", work)
+
+
+def study_data(study: Study) -> "StudyData":
+    """All data of the study, from the cache, in the parts that the pipeline names."""
+    from hydra_core.pipeline import Parts, StudyData
+
+    def parts(name: str) -> Parts:
+        return Parts(cache.dataset(study, name, cache.SELECTION), cache.dataset(study, name))
+
+    return StudyData(parts("id"), {name: parts(name) for name in study.config.ood})
