@@ -98,11 +98,7 @@ class Dataset:
             bad = array[(array < 0) | (array >= len(self))][0]
             raise HydraError(f"index {bad} does not exist: {self.name} has samples 0 to {len(self) - 1}")
         chosen = array.tolist()
-        items = (
-            self.items.view(chosen)
-            if isinstance(self.items, ImageItems)
-            else tuple(self.items[i] for i in chosen)
-        )
+        items = self.items.view(chosen) if isinstance(self.items, ImageItems) else tuple(self.items[i] for i in chosen)
         return self._with(items, None if self.labels is None else self.labels[array])
 
     def take(self, n: int, seed: int = 0) -> "Dataset":
@@ -175,9 +171,7 @@ class Dataset:
             items = ImageItems(source, self.items.indices)
             notes = [*self.notes, *enlarges(self.items)]
             return self._with(items, self.labels, name=label, notes=notes)
-        return self._with(
-            [corrupt_text(text, name, severity) for text in self.items], self.labels, name=label
-        )
+        return self._with([corrupt_text(text, name, severity) for text in self.items], self.labels, name=label)
 
 
 def _checked_labels(labels: Any, size: int, class_names: tuple[str, ...] | None) -> NDArray[np.int64]:

@@ -43,12 +43,8 @@ class _Demo:
 
 
 _DEMOS: Mapping[str, _Demo] = {
-    "demo/fashion-mnist": _Demo(
-        "fashion_mnist.npz", "image", _FASHION, SPLITS, "clothes, 28 x 28 grey, 10 classes"
-    ),
-    "demo/mnist": _Demo(
-        "mnist.npz", "image", tuple("0123456789"), SPLITS[1:], "handwritten digits, 28 x 28 grey"
-    ),
+    "demo/fashion-mnist": _Demo("fashion_mnist.npz", "image", _FASHION, SPLITS, "clothes, 28 x 28 grey, 10 classes"),
+    "demo/mnist": _Demo("mnist.npz", "image", tuple("0123456789"), SPLITS[1:], "handwritten digits, 28 x 28 grey"),
     "demo/patches": _Demo("patches.npz", "image", None, SPLITS[1:], "crops of photographs, 28 x 28 grey"),
     "demo/movies": _Demo("movies.parquet", "text", _SENTIMENT, SPLITS, "sentences from film reviews"),
     "demo/nyt": _Demo("nyt.parquet", "text", _SENTIMENT, SPLITS[1:], "sentences from newspaper editorials"),
@@ -101,6 +97,4 @@ def _read(path: Path, demo: _Demo, split: str) -> tuple[Any, list[int] | None]:
         ).to_pydict()
         return table["text"], table["label"]
     except (OSError, ValueError, KeyError) as error:
-        raise HydraError(
-            f"the demo file {str(path)!r} is damaged ({error}); restore it from the project"
-        ) from None
+        raise HydraError(f"the demo file {str(path)!r} is damaged ({error}); restore it from the project") from None

@@ -22,9 +22,7 @@ from hydra_core.jobs import Progress, report
 _LITTER = {"__MACOSX", "Thumbs.db", "desktop.ini"}
 
 
-def load_folder(
-    folder: Path, class_names: tuple[str, ...] | None = None, progress: Progress | None = None
-) -> Dataset:
+def load_folder(folder: Path, class_names: tuple[str, ...] | None = None, progress: Progress | None = None) -> Dataset:
     """The images below `folder`; see :func:`hydra_core.data.load_dataset`."""
     names: list[str] = []
     for parent, folders, files in os.walk(folder):
@@ -32,14 +30,10 @@ def load_folder(
         names += [(Path(parent) / file).relative_to(folder).as_posix() for file in files]
     names = sorted(name for name in names if not _is_litter(PurePosixPath(name)))
     images = [name for name in names if _is_image(name)]
-    return _load(
-        FileSource(folder, images), names, f"the folder {str(folder)!r}", class_names, progress, folder
-    )
+    return _load(FileSource(folder, images), names, f"the folder {str(folder)!r}", class_names, progress, folder)
 
 
-def load_zip(
-    path: Path, class_names: tuple[str, ...] | None = None, progress: Progress | None = None
-) -> Dataset:
+def load_zip(path: Path, class_names: tuple[str, ...] | None = None, progress: Progress | None = None) -> Dataset:
     """The images in a zip, read in place; see :func:`hydra_core.data.load_dataset`.
 
     Raises:
@@ -69,9 +63,7 @@ def _checked_members(archive: zipfile.ZipFile, path: Path) -> dict[str, str]:
         raise HydraError(f"{str(path)!r} holds {len(infos):,} files, the limit is {MAX_ZIP_FILES:,}")
     total = sum(info.file_size for info in infos)
     if total > MAX_UNPACKED_BYTES:
-        raise HydraError(
-            f"{str(path)!r} unpacks to {megabytes(total)}, the limit is {megabytes(MAX_UNPACKED_BYTES)}"
-        )
+        raise HydraError(f"{str(path)!r} unpacks to {megabytes(total)}, the limit is {megabytes(MAX_UNPACKED_BYTES)}")
     packed = path.stat().st_size
     if total > ZIP_RATIO_FLOOR and total > MAX_ZIP_RATIO * packed:
         raise HydraError(
@@ -84,8 +76,7 @@ def _checked_members(archive: zipfile.ZipFile, path: Path) -> dict[str, str]:
         inside = PurePosixPath(name)
         if inside.is_absolute() or ".." in inside.parts or ":" in inside.parts[0]:
             raise HydraError(
-                f"{str(path)!r} holds the name {info.filename!r}, which leads outside the zip; "
-                "nothing was read"
+                f"{str(path)!r} holds the name {info.filename!r}, which leads outside the zip; nothing was read"
             )
         members[inside.as_posix()] = info.filename
     return members

@@ -83,9 +83,7 @@ def read_limited(path: Path) -> bytes:
 
 def _check_size(size: tuple[int, int]) -> None:
     if size[0] * size[1] > MAX_PIXELS:
-        raise HydraError(
-            f"{size[0]} x {size[1]} pixels are more than the limit of {MAX_PIXELS // 10**6} megapixels"
-        )
+        raise HydraError(f"{size[0]} x {size[1]} pixels are more than the limit of {MAX_PIXELS // 10**6} megapixels")
 
 
 def _shown(image: Image.Image) -> Image.Image:

@@ -36,9 +36,7 @@ class _Table:
     skipped: list[Skipped]
 
 
-def load_table(
-    path: Path, class_names: tuple[str, ...] | None = None, progress: Progress | None = None
-) -> Dataset:
+def load_table(path: Path, class_names: tuple[str, ...] | None = None, progress: Progress | None = None) -> Dataset:
     """The samples of a table; see :func:`hydra_core.data.load_dataset`.
 
     Raises:
@@ -47,9 +45,7 @@ def load_table(
     """
     size = path.stat().st_size
     if size > MAX_TABLE_BYTES:
-        raise HydraError(
-            f"{str(path)!r} has {megabytes(size)}, the limit for a table is {megabytes(MAX_TABLE_BYTES)}"
-        )
+        raise HydraError(f"{str(path)!r} has {megabytes(size)}, the limit for a table is {megabytes(MAX_TABLE_BYTES)}")
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         table = _read_parquet(path)
@@ -134,9 +130,7 @@ def _decode_text(path: Path) -> str:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise HydraError(
-            f"{str(path)!r} is not UTF-8: line {line} cannot be read; save the file as UTF-8"
-        ) from None
+        raise HydraError(f"{str(path)!r} is not UTF-8: line {line} cannot be read; save the file as UTF-8") from None
 
 
 def _read_delimited(path: Path, delimiter: str) -> _Table:

@@ -56,9 +56,7 @@ def to_array(values: Any, name: str) -> tuple[Floats, np.dtype[Any], bool]:
         dtype = array.dtype if array.dtype.kind == "f" else np.dtype(np.float64)
         result = np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError):
-        raise HydraError(
-            f"{name} must be numbers in a rectangular array, got {type(values).__name__}"
-        ) from None
+        raise HydraError(f"{name} must be numbers in a rectangular array, got {type(values).__name__}") from None
     return result, dtype, half or dtype.itemsize < 4
 
 
@@ -123,9 +121,7 @@ def to_rows(probabilities: Any, labels: Any) -> Rows:
     wanted = to_labels(labels, values.shape[0], values.shape[1])
     finite = np.isfinite(values).all(axis=1)
     if not finite.any():
-        raise HydraError(
-            f"all {len(values)} rows of probabilities hold a non-finite value: nothing to measure"
-        )
+        raise HydraError(f"all {len(values)} rows of probabilities hold a non-finite value: nothing to measure")
     _check_range(values[finite], half, "probabilities")
     return Rows(
         probabilities=np.clip(values[finite], 0.0, 1.0),

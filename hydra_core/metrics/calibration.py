@@ -102,8 +102,7 @@ def calibration_error(probabilities: Any, labels: Any, num_bins: int = 15, kind:
     if kind == "classwise":
         columns = range(rows.probabilities.shape[1])
         errors = [
-            _expected(_equal_width(rows.probabilities[:, c], rows.labels == c, num_bins, rows.dtype))
-            for c in columns
+            _expected(_equal_width(rows.probabilities[:, c], rows.labels == c, num_bins, rows.dtype)) for c in columns
         ]
         return float(np.mean(errors))
     return _expected(_equal_width(*_confidence(rows, kind), num_bins, rows.dtype))
@@ -137,9 +136,7 @@ def adaptive_calibration_error(
     Args and errors: as for :func:`reliability`.
     """
     if kind not in ("top_label", "positive_class"):
-        raise HydraError(
-            f"adaptive_calibration_error knows the kinds 'top_label' and 'positive_class', got {kind!r}"
-        )
+        raise HydraError(f"adaptive_calibration_error knows the kinds 'top_label' and 'positive_class', got {kind!r}")
     _check_bins(num_bins)
     rows = to_rows(probabilities, labels)
     confidence, hit = _confidence(rows, kind)
@@ -169,9 +166,7 @@ def _confidence(rows: Rows, kind: str) -> tuple[Floats, NDArray[np.bool_]]:
     return rows.probabilities.max(axis=1), rows.probabilities.argmax(axis=1) == rows.labels
 
 
-def _equal_width(
-    confidence: Floats, hit: NDArray[np.bool_], num_bins: int, dtype: np.dtype[Any]
-) -> list[Bin]:
+def _equal_width(confidence: Floats, hit: NDArray[np.bool_], num_bins: int, dtype: np.dtype[Any]) -> list[Bin]:
     _check_bins(num_bins)
     edges = np.arange(num_bins + 1) / num_bins
     rounded = edges.astype(dtype).astype(np.float64)

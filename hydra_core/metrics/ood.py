@@ -48,9 +48,7 @@ def ood_score(name: str, *, logits: Any = None, member_probabilities: Any = None
         return _from_logits(name, _with_members(logits, "logits"))
     if member_probabilities is None:
         if logits is None:
-            raise HydraError(
-                f"the OOD score {name!r} needs member_probabilities= or logits=; neither was given"
-            )
+            raise HydraError(f"the OOD score {name!r} needs member_probabilities= or logits=; neither was given")
         member_probabilities = softmax(_with_members(logits, "logits"))
     values = _with_members(member_probabilities, "member_probabilities")
     if name == "mutual_information":
@@ -68,9 +66,7 @@ def _with_members(values: Any, name: str) -> Any:
     if len(values.shape) == 2:
         values = values[None]
     if len(values.shape) != 3 or values.shape[2] < 1:
-        raise HydraError(
-            f"{name} must have shape (M, N, C), or (N, C) for one member; got {tuple(values.shape)}"
-        )
+        raise HydraError(f"{name} must have shape (M, N, C), or (N, C) for one member; got {tuple(values.shape)}")
     return values
 
 
@@ -139,9 +135,7 @@ def ood_metrics(id_scores: Any, ood_scores: Any) -> OodMetrics:
     missing = [name for name, values in (("ID", inside), ("OOD", outside)) if not len(values)]
     if missing:
         left = f" ({dropped_id + dropped_ood} non-finite left out)" if dropped_id + dropped_ood else ""
-        reason = (
-            f"no {' and no '.join(missing)} score{left}: AUROC, AUPR and FPR95 need both ID and OOD samples"
-        )
+        reason = f"no {' and no '.join(missing)} score{left}: AUROC, AUPR and FPR95 need both ID and OOD samples"
         return OodMetrics(None, None, None, None, None, None, *counts, reason=reason)
 
     from sklearn.metrics import average_precision_score, roc_auc_score

@@ -42,9 +42,7 @@ def risk_coverage(uncertainty: Any, correct: Any) -> RiskCoverage:
     scores, _, _ = to_array(uncertainty, "uncertainty")
     hits, _, _ = to_array(correct, "correct")
     if scores.ndim != 1 or hits.shape != scores.shape:
-        raise HydraError(
-            f"uncertainty and correct must have the same shape (N,), got {scores.shape} and {hits.shape}"
-        )
+        raise HydraError(f"uncertainty and correct must have the same shape (N,), got {scores.shape} and {hits.shape}")
     finite = np.isfinite(scores)
     if not finite.any():
         raise HydraError(f"none of the {len(scores)} uncertainties is finite: there is no curve to draw")

@@ -27,9 +27,7 @@ def loop_error(confidence: np.ndarray, hit: np.ndarray, num_bins: int) -> tuple[
 def test_m1_confidence_one_shares_the_last_bin() -> None:
     probabilities, labels = [[0.95, 0.05], [1.0, 0.0]], [0, 1]
     assert metrics.calibration_error(probabilities, labels, num_bins=10) == pytest.approx(0.475, abs=1e-6)
-    assert metrics.maximum_calibration_error(probabilities, labels, num_bins=10) == pytest.approx(
-        0.475, abs=1e-6
-    )
+    assert metrics.maximum_calibration_error(probabilities, labels, num_bins=10) == pytest.approx(0.475, abs=1e-6)
     bins = metrics.reliability(probabilities, labels, num_bins=10)
     assert [one.count for one in bins] == [0] * 9 + [2]
 
@@ -115,9 +113,7 @@ def test_adaptive_matches_a_plain_split(seed: int, num_samples: int, num_bins: i
         for part in np.array_split(np.argsort(confidence), num_bins)
         if len(part)
     )
-    assert metrics.adaptive_calibration_error(probabilities, labels, num_bins) == pytest.approx(
-        expected, abs=1e-9
-    )
+    assert metrics.adaptive_calibration_error(probabilities, labels, num_bins) == pytest.approx(expected, abs=1e-9)
 
 
 def test_adaptive_does_not_depend_on_the_order_of_rows() -> None:

@@ -38,10 +38,7 @@ def test_matches_scikit_learn(seed: int, num_samples: int, num_classes: int) -> 
         log_loss(labels, probabilities, labels=range(num_classes)), abs=1e-9
     )
     by_hand = np.mean(
-        [
-            sum((p[c] - (c == y)) ** 2 for c in range(num_classes))
-            for p, y in zip(probabilities, labels, strict=True)
-        ]
+        [sum((p[c] - (c == y)) ** 2 for c in range(num_classes)) for p, y in zip(probabilities, labels, strict=True)]
     )
     assert metrics.brier_score(probabilities, labels) == pytest.approx(by_hand, abs=1e-12)
 
@@ -126,12 +123,8 @@ def test_tensors_and_half_precision_are_accepted() -> None:
     probabilities = logits.softmax(1)
     expected = torch.nn.functional.cross_entropy(logits, labels).item()
     assert metrics.negative_log_likelihood(probabilities, labels) == pytest.approx(expected, abs=1e-6)
-    assert metrics.negative_log_likelihood(probabilities.bfloat16(), labels) == pytest.approx(
-        expected, abs=2e-2
-    )
-    np.testing.assert_allclose(
-        metrics.softmax(logits), logits.double().softmax(1).detach().numpy(), rtol=0, atol=1e-12
-    )
+    assert metrics.negative_log_likelihood(probabilities.bfloat16(), labels) == pytest.approx(expected, abs=2e-2)
+    np.testing.assert_allclose(metrics.softmax(logits), logits.double().softmax(1).detach().numpy(), rtol=0, atol=1e-12)
 
 
 def test_metrics_import_without_torch() -> None:
@@ -139,8 +132,7 @@ def test_metrics_import_without_torch() -> None:
     import sys
 
     code = (
-        "import sys, hydra_core.metrics; "
-        "print([m for m in ('torch', 'sklearn', 'torchmetrics') if m in sys.modules])"
+        "import sys, hydra_core.metrics; print([m for m in ('torch', 'sklearn', 'torchmetrics') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -29,8 +29,7 @@ def test_matches_plain_loops(seed: int, num_members: int) -> None:
     scipy_stats = pytest.importorskip("scipy.stats")
     p = np.random.default_rng(seed).dirichlet(np.ones(3), size=(num_members, 11))
     expected = [
-        scipy_stats.entropy(p[:, n].mean(0))
-        - np.mean([scipy_stats.entropy(p[m, n]) for m in range(num_members)])
+        scipy_stats.entropy(p[:, n].mean(0)) - np.mean([scipy_stats.entropy(p[m, n]) for m in range(num_members)])
         for n in range(11)
     ]
     np.testing.assert_allclose(metrics.mutual_information(p), expected, atol=1e-9)
