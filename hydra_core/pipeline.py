@@ -4,7 +4,7 @@ The app walks it step by step; the command line and the zero-shot table run it t
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hydra_core.errors import HydraError
@@ -146,6 +146,12 @@ def load_study_data(config: StudyConfig, class_names: Sequence[str], validation_
     return StudyData(parts(config.data, class_names), {name: parts(ref, None) for name, ref in config.ood.items()})
 
 
+def with_selection(config: StudyConfig, selection: Selection) -> StudyConfig:
+    """`config` that says which OOD sets choose heads; HydraError where one is not among the study's."""
+    check_selection(config, selection)
+    return replace(config, selection_ood=selection.select_ood)
+
+
 def check_selection(config: StudyConfig, selection: Selection) -> None:
     """HydraError where an OOD set that selection should use is not among the study's."""
     for name in selection.select_ood:
@@ -263,7 +269,7 @@ def walk(
     """Walk the whole path and save each step in `study`, a new one.
 
     Args:
-        study: its configuration says backbone, data and seed.
+        study: its configuration says backbone, data and seed (see :func:`with_selection`).
         selection: how the members' heads are chosen.
         num_bins: bins of the calibration errors.
         with_weights: store the fused ensemble too; without it, the masks rebuild it.
