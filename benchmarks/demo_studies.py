@@ -19,12 +19,16 @@ from hydra_core.zero_shot import DEMOS, TAYLOR_SINGLE, Demo
 SEED = 0
 
 
+def selection_of(demo: Demo) -> pipeline.Selection:
+    return pipeline.Selection(
+        "circuit", (demo.selected[0],), num_members=demo.num_members, heads_per_layer=demo.heads_per_layer
+    )
+
+
 def fill(study: Study, demo: Demo, progress: pipeline.Progress) -> None:
     """Walk the whole path, then predict with the single pruned models."""
     stages = pipeline.Stages(progress, 2)
-    selection = pipeline.Selection(
-        "circuit", (demo.selected[0],), num_members=demo.num_members, heads_per_layer=demo.heads_per_layer
-    )
+    selection = selection_of(demo)
     walked = pipeline.walk(study, selection, with_weights=False, progress=stages.next("path"))
     data = pipeline.load_study_data(study.config, walked.backbone.class_names)
     scores = study.scores("taylor")
@@ -52,6 +56,7 @@ def main() -> None:
         config = StudyConfig(
             demo.backbone, demo.data, dict([demo.selected, demo.unseen]), seed=SEED, limit=arguments.limit
         )
+        config = pipeline.with_selection(config, selection_of(demo))
         study = Study.build(
             arguments.out, f"demo-{name}", config, lambda s, demo=demo: fill(s, demo, line.show), replace=True
         )

@@ -17,6 +17,7 @@ from hydra_core.study_files import write_bytes
 
 if TYPE_CHECKING:
     from hydra_core.backbones.base import Backbone
+    from hydra_core.data.dataset import Dataset
     from hydra_core.fusion import FusedEnsemble
     from hydra_core.masks import HeadMask
 
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         validation_limit=arguments.validation_limit,
         batch_size=arguments.batch_size,
     )
-    pipeline.check_selection(config, selection)
+    config = pipeline.with_selection(config, selection)
     target = Path(arguments.out).expanduser().resolve()
     walked: list[pipeline.Walked] = []
 
@@ -88,7 +89,7 @@ def score(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
 
     study, config = _study_and_config(arguments)
     backbone, data = _load(config, arguments)
-    ood = {name: part.validation for name, part in data.ood.items()} if arguments.objective != "loss" else None
+    ood = _selection_ood(config, data) if arguments.objective != "loss" else None
     scores = score_heads(
         backbone,
         data.known.validation,
@@ -111,12 +112,12 @@ def score(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
 
 def circuit(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """One circuit on the validation parts."""
+    from hydra_core.scoring.headmap import one_ood_set
+
     study, config = _study_and_config(arguments)
     backbone, data = _load(config, arguments)
-    needed = {name: part.validation for name, part in data.ood.items()} if arguments.objective != "loss" else {}
-    if len(needed) > 1:
-        raise HydraError(f"one search works with one OOD set, got {len(needed)}: give one with --ood")
-    other = next(iter(needed.values()), None)
+    needed = _selection_ood(config, data) if arguments.objective != "loss" else {}
+    other = one_ood_set(needed)
     selection = pipeline.Selection(
         heads_per_layer=arguments.heads_per_layer, score=arguments.score, batch_size=arguments.batch_size
     )
@@ -286,6 +287,12 @@ def _study_and_config(arguments: argparse.Namespace) -> tuple[Study | None, Stud
 def _load(config: StudyConfig, arguments: argparse.Namespace) -> "tuple[Backbone, pipeline.StudyData]":
     backbone = pipeline.load_study_backbone(config)
     return backbone, pipeline.load_study_data(config, backbone.class_names, arguments.validation_limit)
+
+
+def _selection_ood(config: StudyConfig, data: pipeline.StudyData) -> "dict[str, Dataset]":
+    """Validation parts of the OOD sets that may choose heads."""
+    allowed = data.ood if config.selection_ood is None else config.selection_ood
+    return {name: data.ood[name].validation for name in allowed if name in data.ood}
 
 
 def _on_device(config: StudyConfig, device: str | None) -> StudyConfig:
