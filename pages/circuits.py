@@ -34,7 +34,7 @@ def draw(study: Study) -> None:
 
 
 def form(study: Study, widest: int, default: int, busy: bool) -> None:
-    names = list(study.config.ood)
+    names = work.selectable(study)
     objectives = list(OBJECTIVES) if names else ["loss"]
     columns = st.columns(4)
     objective = columns[0].selectbox(

@@ -11,7 +11,8 @@ from hydra_core.study import Study
 from pages.ui import charts, frame, jobs, paper, results, state, work
 from pages.ui.results import Source
 
-DIAGRAMS = 5
+DIAGRAMS = 9
+ACROSS = 4
 
 
 def draw(study: Study) -> None:
@@ -26,6 +27,11 @@ def draw(study: Study) -> None:
                 lambda: work.measure_full(study),
             )
         return
+    if results.outdated(study):
+        st.warning(
+            "These numbers were made with other weights of this backbone than it has now: measure and fuse again."
+        )
+        frame.link("Model & data", "Measure again")
     if results.FUSED not in sources:
         with st.container(border=True):
             st.markdown(
@@ -58,7 +64,7 @@ def explore(study: Study, sources: list[Source]) -> None:
 def calibration(study: Study, sources: list[Source], bins: int) -> None:
     st.subheader("Calibration")
     known = {source.label: source for source in sources}
-    first = [source.label for source in sources][:DIAGRAMS]
+    first = [source.label for source in sources][:5]
     stored = [label for label in state.chosen(study, "diagrams", first) if label in known] or first
     shown = st.multiselect(
         "Side by side", list(known), max_selections=DIAGRAMS, **state.bind(study, "diagrams", stored)
@@ -71,7 +77,14 @@ def calibration(study: Study, sources: list[Source], bins: int) -> None:
     if not models:
         st.markdown("Choose at least one model with labelled data.")
         return
-    charts.draw(reliability_diagram(models), name="reliability", key=state.key("evaluate", "reliability"))
+    # Rows of at most four panels, as even as can be: five stand as three and two.
+    labels = list(models)
+    rows = -(-len(labels) // ACROSS)
+    size = -(-len(labels) // rows)
+    for row, start in enumerate(range(0, len(labels), size)):
+        part = {label: models[label] for label in labels[start : start + size]}
+        figure = reliability_diagram(part) if row == 0 else reliability_diagram(part, title="Reliability, continued")
+        charts.draw(figure, name=f"reliability-{row}", key=state.key("evaluate", "reliability", row))
 
 
 def detection(study: Study, sources: list[Source], ood: str, score: str) -> None:
@@ -145,7 +158,7 @@ def seen(study: Study) -> str:
 
 def numbers(study: Study, sources: list[Source], score: str, bins: int) -> None:
     st.subheader("All numbers")
-    columns = [
+    general = [
         Column("accuracy", "Accuracy (%)", "higher", 2, percent=True),
         Column("nll", "NLL (nats)", "lower"),
         Column("brier", "Brier (0–2)", "lower"),
@@ -153,14 +166,18 @@ def numbers(study: Study, sources: list[Source], score: str, bins: int) -> None:
         Column("ace", "Adaptive ECE", "lower", 4),
         Column("mce", "MCE", "lower"),
         Column("disagreement", "Disagreement (%)", None, 2, percent=True),
+        Column("mutual_information", "Mutual information (nats)", None, 4),
     ]
-    for name in study.config.ood:
-        columns += [
+    unknown = {
+        name: [
             Column(f"ood/{name}/auroc", f"{name}: AUROC", "higher", 4),
-            Column(f"ood/{name}/aupr_ood", f"{name}: AUPR-OOD", "higher", 4),
-            Column(f"ood/{name}/fpr95", f"{name}: FPR95", "lower", 4),
-            Column(f"ood/{name}/fpr95_id_positive", f"{name}: FPR95, ID positive", "lower", 4),
+            Column(f"ood/{name}/aupr_ood", "AUPR, OOD positive", "higher", 4),
+            Column(f"ood/{name}/aupr_id", "AUPR, ID positive", "higher", 4),
+            Column(f"ood/{name}/fpr95", "FPR95, OOD positive", "lower", 4),
+            Column(f"ood/{name}/fpr95_id_positive", "FPR95, ID positive", "lower", 4),
         ]
+        for name in study.config.ood
+    }
     evaluations = {source.label: results.evaluation(study, source, score, bins) for source in sources}
     found = {label: one for label, one in evaluations.items() if one is not None}
     if not found:
@@ -168,16 +185,20 @@ def numbers(study: Study, sources: list[Source], score: str, bins: int) -> None:
     first = next(iter(found.values()))
     excluded = sorted({len(one.excluded) for one in found.values()} - {0})
     counts = ", ".join(f"{count} {name}" for name, count in first.ood_counts.items())
-    caption = (
+    rows = {label: one.metrics for label, one in found.items()}
+    charts.table_html(MetricTable(rows, general))
+    for name, columns in unknown.items():
+        if name in first.ood_counts:
+            charts.table_html(MetricTable(rows, columns))
+    st.caption(
         f"n = {first.num_samples} ID{' and ' + counts if counts else ''} test samples; OOD score {score}; "
-        f"{bins} equal-width bins; "
-        "best bold, second underlined. OOD is positive; the last column of each set has ID as the positive "
-        "class (OpenOOD's way)."
+        f"{bins} equal-width bins, top label. Best bold, second underlined. FPR95 with OOD positive is the paper's; "
+        "with ID positive, OpenOOD's."
+        + (f" Rows with a non-finite logit are left out: {', '.join(map(str, excluded))}." if excluded else "")
     )
-    if excluded:
-        caption += f" Rows with a non-finite logit are left out: {', '.join(map(str, excluded))}."
-    table = MetricTable({label: one.metrics for label, one in found.items()}, columns, caption)
-    charts.table_html(table)
+    names = [Column(c.key, c.label if ":" in c.label else f"{name}: {c.label}", c.better, c.digits, c.percent)
+             for name, columns in unknown.items() for c in columns]  # fmt: skip
+    table = MetricTable(rows, [*general, *names], f"n = {first.num_samples} ID; OOD score {score}; {bins} bins")
     with st.container(horizontal=True):
         st.download_button(
             "Table as CSV", table.to_csv(), file_name=f"{study.name}.csv", mime="text/csv",

@@ -24,7 +24,9 @@ def draw(study: Study) -> None:
     if check is None or results.stale(study):
         why = (
             "**The masks have changed since these members were fused.** Fuse again to bring the numbers up to date."
-            if check is not None
+            if results.stale(study)
+            else "**The stored predictions are there; the check and the timing are not.** Fuse here to see them."
+            if "fused" in study.prediction_models()
             else f"**{len(masks)} members are ready to be fused** into one network that gives all their answers "
             "in one pass."
         )

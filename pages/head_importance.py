@@ -38,7 +38,7 @@ def draw(study: Study) -> None:
 
 def form(study: Study) -> None:
     facts = cache.facts(study)
-    names = list(study.config.ood)
+    names = work.selectable(study)
     left, middle, right = st.columns(3)
     method = left.selectbox(
         "Method", list(METHODS), format_func=METHODS.get, **state.bind(study, "score method", "taylor", list(METHODS))

@@ -289,10 +289,10 @@ def make_all(study: Study, facts: cache.Facts) -> None:
 
 
 def selection_sets(study: Study) -> list[str]:
-    names = list(study.config.ood)
+    names = work.selectable(study)
     if not names:
         return []
-    stored = [name for name in state.chosen(study, "selection ood", names[:1]) if name in names]
+    stored = [name for name in state.chosen(study, "selection ood", names) if name in names]
     return st.multiselect(
         "OOD sets that may choose heads (their validation part)", names,
         help="A set that helped to choose heads is not unseen any more: leave one out to test on.",

@@ -165,10 +165,21 @@ def demo_form() -> StudyConfig:
         "Out-of-distribution sets", list(ood), default=list(ood), key=state.key("new", "ood", ref),
         help="What the model should notice as unknown.",
     )  # fmt: skip
+    choose = selection_sets(sets, sets[:1])
     st.caption(
         f"In-distribution data: {data}. Heads are selected on its validation part, numbers come from its test part."
     )
-    return StudyConfig(ref, data, {name: ood[name] for name in sets})
+    return StudyConfig(ref, data, {name: ood[name] for name in sets}, selection_ood=choose)
+
+
+def selection_sets(names: list[str], default: list[str]) -> tuple[str, ...] | None:
+    if not names:
+        return None
+    chosen = st.multiselect(
+        "Of these, sets that may choose heads", names, default=default, key=state.key("new", "selection", *names),
+        help="Their validation part may be used to search heads. The others stay unseen: test on them.",
+    )  # fmt: skip
+    return tuple(chosen)
 
 
 def own_form() -> StudyConfig:
@@ -196,10 +207,16 @@ def own_form() -> StudyConfig:
     for line in filter(None, map(str.strip, ood.splitlines())):
         name, _, ref = line.partition("=")
         sets[name.strip()] = ref.strip() or name.strip()
+    choose = selection_sets(list(sets), list(sets)[:1])
     names = tuple(filter(None, map(str.strip, classes.split(",")))) or None
     lines = tuple(filter(None, map(str.strip, templates.splitlines()))) or None
     return StudyConfig(
-        backbone.strip(), data.strip() if backbone.strip() else "", sets, class_names=names, templates=lines
+        backbone.strip(),
+        data.strip() if backbone.strip() else "",
+        sets,
+        class_names=names,
+        templates=lines,
+        selection_ood=choose,
     )
 
 

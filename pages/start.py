@@ -5,7 +5,7 @@ import datetime
 import streamlit as st
 
 from hydra_core.errors import HydraError
-from hydra_core.study import Study, StudySummary, list_studies, studies_root
+from hydra_core.study import Study, StudySummary, import_zip, list_studies, studies_root
 from pages.ui import demos, frame, state
 
 MAX_RECENT = 8
@@ -36,7 +36,7 @@ def draw(study: Study | None) -> None:
     st.subheader("Demo studies")
     columns = st.columns(len(demos.DEMOS))
     for column, demo in zip(columns, demos.DEMOS, strict=True):
-        with column.container(border=True, height="stretch"):
+        with column.container(border=True, height="stretch", vertical_alignment="distribute"):
             st.markdown(f"**{demo.title}**")
             st.markdown(demo.text)
             if st.button(f"Open {demo.title}", key=state.key("start", demo.folder)):
@@ -60,6 +60,7 @@ def recent(study: Study | None) -> None:
     if not studies:
         st.markdown("None yet. Open a demo, or start one with your own backbone and data:")
         frame.link("Model & data", "Start a study of your own")
+        upload()
         return
     for row in studies[:MAX_RECENT]:
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
@@ -67,6 +68,18 @@ def recent(study: Study | None) -> None:
     if len(studies) > MAX_RECENT:
         st.caption(f"and {len(studies) - MAX_RECENT} older ones in the studies folder")
     frame.link("Model & data", "Start a study of your own")
+    upload()
+
+
+def upload() -> None:
+    with st.expander("Open a study from a zip", icon=":material/folder_zip:"):
+        file = st.file_uploader(
+            "A study that Export wrote", type="zip", key=state.key("start", "zip"),
+            help="Nothing outside the studies folder is written; a zip that would unpack to far more is refused.",
+        )  # fmt: skip
+        if file is not None and st.button("Open it", key=state.key("start", "unzip"), type="primary"):
+            state.open_study(import_zip(studies_root(), file.getvalue()).name)
+            lead_on()
 
 
 def entry(row: StudySummary, *, is_open: bool) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TEST, SELECTION = "test", "selection"
 _loaded: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_fingerprints: dict[str, str] = {}  # of the weights that were found on loading, by backbone key
 
 
 # --- backbones ---
@@ -31,16 +32,17 @@ _loaded: "weakref.WeakSet[Any]" = weakref.WeakSet()
 def backbone_key(config: StudyConfig) -> str:
     """The string that names a loaded backbone: everything its numbers depend on."""
     fields = ("backbone", "device", "dtype", "class_names", "templates")
-    return json.dumps([getattr(config, name) for name in fields])
+    return json.dumps([*(getattr(config, name) for name in fields), _modified(config.backbone)])
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
 def _backbone(key: str) -> "Backbone":
     import hydra_core as hydra
 
-    ref, device, dtype, class_names, templates = json.loads(key)
+    ref, device, dtype, class_names, templates, _ = json.loads(key)
     loaded = hydra.load_backbone(ref, device=device, dtype=dtype, class_names=class_names, templates=templates)
     _loaded.add(loaded)
+    _fingerprints[key] = loaded.fingerprint
     return loaded
 
 
@@ -65,16 +67,27 @@ class Facts:
     parity: dict[str, float] | None
 
 
-def facts(study: Study) -> Facts:
-    """Facts about the study's backbone; loads it the first time."""
+def known_facts(study: Study) -> Facts | None:
+    """Facts about the study's backbone if they are stored; loads nothing."""
     key = backbone_key(study.config)
     try:
         stored = json.loads(study.get("settings", "backbone") or "{}")
         if stored.get("key") == key:
             data = stored["facts"]
-            return Facts(**{**data, "widths": tuple(data["widths"]), "class_names": tuple(data["class_names"])})
+            found = Facts(**{**data, "widths": tuple(data["widths"]), "class_names": tuple(data["class_names"])})
+            # The weights may have been replaced since: what was loaded last is the truth.
+            return found if _fingerprints.get(key, found.fingerprint) == found.fingerprint else None
     except (HydraError, ValueError, KeyError, TypeError, AttributeError):
         pass  # damaged or of an older version: made again
+    return None
+
+
+def facts(study: Study) -> Facts:
+    """Facts about the study's backbone; loads it the first time."""
+    key = backbone_key(study.config)
+    known = known_facts(study)
+    if known is not None:
+        return known
     loaded = backbone(study)
     parity = loaded.parity
     made = Facts(
@@ -135,10 +148,13 @@ def dataset(study: Study, name: str = "id", part: str = TEST) -> "Dataset":
 
 
 def _modified(ref: str) -> float | None:
-    # A file that was changed under its name is another data set.
+    # A file or folder that was changed under its name is another one. (References that are no path have no time.)
     try:
-        return os.stat(ref).st_mtime
-    except OSError:
+        times = [os.stat(ref).st_mtime]
+        if os.path.isdir(ref):
+            times += [entry.stat().st_mtime for entry in os.scandir(ref)]
+        return max(times)
+    except (OSError, ValueError):
         return None
 
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import streamlit as st
 
-from hydra_core.figures import MetricTable, alt_text
+from hydra_core.figures import ACCENT, MetricTable, alt_text
+
+_BAR = {"bgcolor": "rgba(0,0,0,0)", "color": "#7C8A87", "activecolor": ACCENT}
 
 
 def config(name: str) -> dict[str, Any]:
@@ -20,6 +22,7 @@ def config(name: str) -> dict[str, Any]:
 
 def draw(figure: Any, *, name: str, key: str) -> None:
     """A chart of hydra_core.figures to look at; its alt text comes with it."""
+    figure.update_layout(modebar=_BAR)
     st.plotly_chart(figure, key=key, config=config(name), alt=alt_text(figure))
 
 
@@ -32,6 +35,7 @@ def pick(figure: Any, *, name: str, key: str, on_pick: Callable[[Any], None]) ->
         if points and "customdata" in points[0]:
             on_pick(points[0]["customdata"])
 
+    figure.update_layout(modebar=_BAR)
     st.plotly_chart(
         figure, key=key, config=config(name), alt=alt_text(figure), on_select=picked, selection_mode="points"
     )

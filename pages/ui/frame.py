@@ -252,8 +252,9 @@ def sidebar(title: str, study: Study | None) -> None:
                 *(("blur_on", "OOD", name) for name in config.ood),
                 ("groups", "", members),
             ]
-            for icon, kind, text in chips:
-                st.badge(f"{kind} {text}".strip(), icon=f":material/{icon}:", color="gray")
+            with st.container(horizontal=True, gap="xxsmall"):
+                for icon, kind, text in chips:
+                    st.badge(f"{kind} {plain(text)}".strip(), icon=f":material/{icon}:", color="gray")
             devices = _devices()
             st.selectbox(
                 "Device", devices, key=state.key("device"),
@@ -265,8 +266,14 @@ def sidebar(title: str, study: Study | None) -> None:
             target, why = next_step(study)
         except HydraError:  # the page's own body reports a damaged study
             return
-        if target != title:
-            link(target, f"Next: {why}")
+        if target != title and not (target == "Evaluate" and title == "Export"):
+            st.caption(f"Next step: {why}")
+            link(target)
+
+
+def plain(text: str) -> str:
+    """Text for a Markdown label, with nothing in it taken as Markdown."""
+    return "".join(f"\\{char}" if char in "\\`*_[]():~$<>#" else char for char in text)
 
 
 def _set_device(study: Study) -> None:

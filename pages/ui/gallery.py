@@ -11,7 +11,7 @@ from pages.ui import charts, state
 if TYPE_CHECKING:
     from hydra_core import Dataset, Predictions
 
-IMAGES, TEXTS, COLUMNS, SIDE = 16, 10, 8, 112
+IMAGES, TEXTS, COLUMNS, SIDE = 16, 10, 8, 224
 ALL, WRONG, UNSURE = "as they come", "wrong ones", "least sure first"
 
 
@@ -37,7 +37,7 @@ def draw(study: Study, data: "Dataset", name: str, predictions: "Predictions | N
         for start in range(0, min(IMAGES, len(indices)), COLUMNS):
             columns = st.columns(COLUMNS)
             for column, i in zip(columns, indices[start : start + COLUMNS], strict=False):
-                column.image(enlarged(data.items[i]), caption=captions[i])
+                column.image(enlarged(data.items[i]), caption=captions[i], width="stretch")
     else:
         rows = [{"Text": data.items[i], "": captions[i]} for i in indices[:TEXTS]]
         st.table(pd.DataFrame(rows).set_index("Text"))

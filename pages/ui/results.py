@@ -1,11 +1,13 @@
 """Which models have stored predictions in a study, and their evaluations. Runs no model."""
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from hydra_core.study import Study
+from hydra_core.masks import fused_fingerprint, pruned_fingerprint
+from hydra_core.study import CURRENT_MASKS, Study
 from pages.ui import cache
 
 if TYPE_CHECKING:
@@ -68,9 +70,17 @@ def _evaluation(key: str, _known: Any, _others: Any, score: str, num_bins: int) 
     return hydra.evaluate_predictions(_known, _others, score=score, num_bins=num_bins)
 
 
+def outdated(study: Study) -> bool:
+    """Whether the stored predictions were made with other weights than the study's backbone has now."""
+    facts, full = cache.known_facts(study), predictions(study, FULL)
+    return facts is not None and full is not None and full.model_fingerprint != facts.fingerprint
+
+
 def stale(study: Study) -> bool:
-    """Whether the masks have changed since the stored fused predictions were made."""
-    if "fused" not in study.prediction_models():
+    """Whether the members' masks have changed since the stored fused predictions were made."""
+    masks, fused = study.active_masks, predictions(study, FUSED)
+    text = study.get("masks", CURRENT_MASKS)
+    if not masks or fused is None or not text:
         return False
-    fused = study.masks(FUSED_MASKS)
-    return fused is not None and study.active_masks is not None and fused != study.active_masks
+    backbone = json.loads(text)["fingerprint"]
+    return fused.model_fingerprint != fused_fingerprint([pruned_fingerprint(backbone, mask) for mask in masks])

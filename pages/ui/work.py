@@ -17,6 +17,12 @@ STRATEGIES = {
 }
 
 
+def selectable(study: Study) -> list[str]:
+    """OOD sets whose validation part may be used to choose heads; the others are kept for testing alone."""
+    allowed = study.config.selection_ood
+    return [name for name in study.config.ood if allowed is None or name in allowed]
+
+
 def make_members(study: Study, strategy: str, count: int, heads: int, select_ood: list[str]) -> None:
     """Start a search that makes all members' masks; `select_ood`: OOD sets whose validation part may be used."""
 
