@@ -59,9 +59,14 @@ class QuickSample:
             self._key_masks = [embed.key_mask(inputs) for inputs in placed]
             self._embedded: list[Tensor] = [embed(inputs)[None] for inputs in placed]
 
-    def logits(self, mask: HeadMask) -> NDArray[np.float32]:
-        """Logits (N, C) of the backbone pruned by `mask`; HydraError where the mask is of another shape."""
-        pruned = prune(self.backbone, mask)
+    def logits(self, mask: HeadMask, pruned: Backbone | None = None) -> NDArray[np.float32]:
+        """Logits (N, C) of the backbone pruned by `mask`.
+
+        Args:
+            mask: by the backbone's head indices; HydraError where it is of another shape.
+            pruned: ``prune(backbone, mask)``, where the caller has it already.
+        """
+        pruned = prune(self.backbone, mask) if pruned is None else pruned
         encoder, keep = pruned.network.encoder, pruned.mask.keep
         with self._lock, torch.no_grad():
             start, states = self._resume(keep)

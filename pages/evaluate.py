@@ -87,6 +87,7 @@ def calibration(study: Study, sources: list[Source], bins: int) -> None:
         charts.draw(figure, name=f"reliability-{row}", key=state.key("evaluate", "reliability", row))
 
 
+@frame.fragment
 def detection(study: Study, sources: list[Source], ood: str, score: str) -> None:
     st.subheader("Out-of-distribution detection")
     labels = [source.label for source in sources]

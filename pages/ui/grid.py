@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
+from hydra_core.figures import robust_limits
 from hydra_core.masks import HeadMask
 from pages.ui import state
 
@@ -36,19 +37,14 @@ def apply_events(masks: Sequence[HeadMask], events: Sequence[dict[str, Any]]) ->
 def scaled(values: np.ndarray, *, per_layer: bool, robust: bool) -> list[list[float | None]]:
     """Scores (L, H) to 0..1 for colours, over the whole table or each layer alone; None where there is no score.
 
-    `robust`: the limits are the 5th and 95th percentile, so that one outlier does not wash out the rest. Equal
-    scores are all 0.5.
+    `robust`: limits that one outlier does not stretch, the same as the heatmap's. Equal scores are all 0.5.
     """
 
     def limits(block: np.ndarray) -> tuple[float, float]:
         finite = block[np.isfinite(block)]
         if not finite.size:
             return 0.0, 0.0
-        if robust and finite.size > 4:
-            low, high = np.percentile(finite, [5, 95])
-            if high > low:
-                return float(low), float(high)
-        return float(finite.min()), float(finite.max())
+        return robust_limits(finite) if robust else (float(finite.min()), float(finite.max()))
 
     rows: list[list[float | None]] = []
     whole = limits(values)

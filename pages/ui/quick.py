@@ -11,7 +11,7 @@ from hydra_core.study import Study
 from pages.ui import cache
 
 if TYPE_CHECKING:
-    from hydra_core import Evaluation
+    from hydra_core import Backbone, Evaluation
     from hydra_core.quick_sample import QuickSample
 
 SIZE = 256
@@ -34,11 +34,18 @@ def _sample(key: str, name: str, _study: Study) -> "QuickSample":
     return QuickSample(cache.backbone(_study), cache.dataset(_study, name).take(SIZE, seed=0))
 
 
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _pruned(key: str, mask_json: str, _study: Study) -> "Backbone":
+    import hydra_core as hydra
+
+    return hydra.prune(cache.backbone(_study), HeadMask.from_json(mask_json))
+
+
 @st.cache_data(max_entries=512, show_spinner=False)
 def _logits(key: str, name: str, mask_json: str | None, _study: Study) -> np.ndarray:
     """Logits (N, C) of the backbone with one mask (None: all heads) on the sample of the set `name`."""
-    mask = cache.backbone(_study).mask if mask_json is None else HeadMask.from_json(mask_json)
-    return _sample(key, name, _study).logits(mask)
+    pruned = cache.backbone(_study) if mask_json is None else _pruned(key, mask_json, _study)
+    return _sample(key, name, _study).logits(pruned.mask, pruned)
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -47,7 +54,7 @@ def _costs(key: str, masks_json: tuple[str, ...], _study: Study) -> tuple[float,
     import hydra_core as hydra
 
     backbone = cache.backbone(_study)
-    members = [hydra.prune(backbone, HeadMask.from_json(text)) for text in masks_json]
+    members = [_pruned(key, text, _study) for text in masks_json]
     model = members[0] if len(members) == 1 else hydra.fuse(members)
     return model.flops() / backbone.flops(), model.num_parameters / backbone.num_parameters
 

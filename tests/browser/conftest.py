@@ -24,7 +24,7 @@ FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-TROUBLE = re.compile(r"Traceback|Uncaught app|DeprecationWarning|FutureWarning|deprecated|Exception", re.IGNORECASE)
+TROUBLE = re.compile(r"Traceback|Uncaught app|Warning:|deprecat|Exception|Error", re.IGNORECASE)
 START_SECONDS = 60
 SLOW = 60_000  # ms: the first page that needs a model imports torch
 
