@@ -21,7 +21,11 @@ SEED = 0
 
 def selection_of(demo: Demo) -> pipeline.Selection:
     return pipeline.Selection(
-        "circuit", (demo.selected[0],), num_members=demo.num_members, heads_per_layer=demo.heads_per_layer
+        "circuit",
+        (demo.selected[0],),
+        num_members=demo.num_members,
+        heads_per_layer=demo.heads_per_layer,
+        validation_limit=demo.validation_limit,
     )
 
 

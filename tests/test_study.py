@@ -44,9 +44,7 @@ def head_scores() -> HeadScores:
 
 def circuit() -> Circuit:
     keep = HeadMask([[True, False], [False, True]])
-    return Circuit(
-        keep, np.array([[0.5, 0.75], [1.5, 2.0]]), "loss", (1, 1), 10, "backbone", "data", baseline=0.25
-    )
+    return Circuit(keep, np.array([[0.5, 0.75], [1.5, 2.0]]), "loss", (1, 1), 10, "backbone", "data", baseline=0.25)
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
@@ -138,9 +136,7 @@ def test_everything_comes_back(study: Study) -> None:
 
 
 def test_the_configuration_is_replaced(study: Study) -> None:
-    changed = StudyConfig(
-        backbone="demo/bert", data="demo/movies", ood={"nyt": "demo/nyt", "amazon": "demo/amazon"}
-    )
+    changed = StudyConfig(backbone="demo/bert", data="demo/movies", ood={"nyt": "demo/nyt", "amazon": "demo/amazon"})
     study.set_config(changed)
     assert Study.open(study.folder).config == changed
     assert list(Study.open(study.folder).config.ood) == ["nyt", "amazon"]
@@ -189,9 +185,7 @@ def test_predictions_come_back_bit_for_bit(study: Study, labels: bool) -> None:
 # --- damage ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"format": "other"}', '{"format": "hydra-circuit", "version": 1}']
-)
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "other"}', '{"format": "hydra-circuit", "version": 1}'])
 def test_a_damaged_artefact_is_named_and_the_others_are_unharmed(study: Study, text: str) -> None:
     study.save_circuit("good", circuit())
     study.save_circuit("bad", circuit())
@@ -299,12 +293,7 @@ def test_a_process_killed_while_writing_leaves_the_old_file(study: Study) -> Non
         "Study(Path(sys.argv[1])).put('scores', 'x', '{\"new\": true}')\n"
     )
     repository = Path(__file__).resolve().parents[1]
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code, str(study.folder)], cwd=repository, check=False
-        ).returncode
-        == 9
-    )
+    assert subprocess.run([sys.executable, "-c", code, str(study.folder)], cwd=repository, check=False).returncode == 9
     assert study.get("scores", "x") == '{"old": true}'
     assert study.names("scores") == ["x"]
     assert all("tmp" not in name for name in zipfile.ZipFile(io.BytesIO(study.to_zip())).namelist())
