@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from hydra_core import pipeline
-from hydra_core.cli_text import ProgressLine
+from hydra_core.cli.text import ProgressLine
 from hydra_core.members import keep_highest
 from hydra_core.pruning import prune
 from hydra_core.scoring.headmap import check_heads_per_layer

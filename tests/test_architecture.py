@@ -12,13 +12,13 @@ ROOT = Path(__file__).resolve().parents[1]
 # Left to right, as CONTRIBUTING.md draws it: a module may import from its own tier or an earlier one.
 TIERS = (
     {"errors", "jobs", "masks", "metrics", "figures", "version", "paths", "markdown", "scoring.results"},
-    {"encoder", "grouped", "timing", "study_files", "study_zip", "study_config"},
+    {"encoder", "grouped", "timing"},
     {"backbones", "data", "batching"},
     {"scoring", "pruning"},
     {"members", "fusion", "finetune", "prediction", "quick_sample"},
-    {"evaluation", "study", "study_folder", "study_predictions", "ensemble_io"},
+    {"evaluation", "study", "ensemble_io"},
     {"pipeline", "zero_shot"},
-    {"cli", "cli_text", "commands", "__main__"},
+    {"cli", "__main__"},
 )
 PAGES_UI, PAGES, APP = len(TIERS), len(TIERS) + 1, len(TIERS) + 2
 

@@ -85,7 +85,7 @@ def test_damaged_ensembles_are_refused(saved, tmp_path):
     blocks = json.loads((root / "ensemble" / "config.json").read_text())["blocks"]
     blocks[0]["heads"] = [ids[:-1] for ids in blocks[0]["heads"]]
     edit(folder, num_members=3, blocks=blocks)
-    with pytest.raises(hydra.HydraError, match="has shape .* was expected"):
+    with pytest.raises(hydra.HydraError, match=r"has shape .* was expected"):
         hydra.load_ensemble(folder)
     (folder / "config.json").write_text("[")
     with pytest.raises(hydra.HydraError, match="JSON"):

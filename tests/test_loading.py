@@ -32,9 +32,7 @@ def folder(tmp_path):
 def test_the_saved_folder_loads(folder):
     backbone = hydra.load_backbone(str(folder), device="cpu")
     assert (backbone.num_layers, backbone.num_heads, backbone.head_dim) == (2, (3, 3), 4)
-    assert backbone.num_parameters == sum(
-        p.numel() for p in tf.ViTForImageClassification(vit_config()).parameters()
-    )
+    assert backbone.num_parameters == sum(p.numel() for p in tf.ViTForImageClassification(vit_config()).parameters())
 
 
 @pytest.mark.parametrize(
@@ -54,7 +52,7 @@ def test_unknown_references(ref, words):
 
 def test_open_clip_needs_placeholders_and_weights(tmp_path):
     options = {"class_names": ["a", "b"], "templates": ["a photo"]}
-    with pytest.raises(hydra.HydraError, match="{}"):
+    with pytest.raises(hydra.HydraError, match=r"{}"):
         hydra.load_backbone("open_clip:ViT-B-32:none", **options)
     options["templates"] = ["a {}"]
     with pytest.raises(hydra.HydraError, match="names no weights"):
@@ -72,7 +70,7 @@ def test_unknown_device_or_dtype(folder, setting):
 
 
 def test_class_names_must_fit(folder):
-    with pytest.raises(hydra.HydraError, match="3 class names were given.*2 classes"):
+    with pytest.raises(hydra.HydraError, match=r"3 class names were given.*2 classes"):
         hydra.load_backbone(str(folder), class_names=["a", "b", "c"])
     with pytest.raises(hydra.HydraError, match="not all different"):
         hydra.load_backbone(str(folder), class_names=["a", "a"])
@@ -124,7 +122,7 @@ def test_other_architectures_are_named(tmp_path):
     tf.ResNetForImageClassification(tf.ResNetConfig(embedding_size=4, hidden_sizes=[4], depths=[1])).save_pretrained(
         tmp_path
     )
-    with pytest.raises(hydra.HydraError, match="type 'resnet'. Supported: ViT and DeiT"):
+    with pytest.raises(hydra.HydraError, match=r"type 'resnet'. Supported: ViT and DeiT"):
         hydra.load_backbone(str(tmp_path))
 
 

@@ -67,7 +67,9 @@ def test_evaluate_against_scikit_learn(fused):
 
 
 def test_undefined_values_are_none_with_the_reason(backbone):
-    result = hydra.evaluate(backbone, images(10, 1, labelled=False), ood={"x": images(5, 2)}, score="mutual_information")
+    result = hydra.evaluate(
+        backbone, images(10, 1, labelled=False), ood={"x": images(5, 2)}, score="mutual_information"
+    )
     for key in ("accuracy", "ece", "mutual_information", "disagreement", "ood/x/auroc"):
         assert result.metrics[key] is None
         assert result.reasons[key]
@@ -111,7 +113,7 @@ def test_labels_are_matched_by_name(backbone):
 
 def test_data_of_another_kind_or_empty_are_refused(backbone):
     text = Dataset(["a", "b"], np.array([0, 1]), CLASSES, kind="text", name="words")
-    with pytest.raises(hydra.HydraError, match="reads images, but the data .words. hold texts"):
+    with pytest.raises(hydra.HydraError, match=r"reads images, but the data .words. hold texts"):
         hydra.predict(backbone, text)
     with pytest.raises(hydra.HydraError, match="hold no sample"):
         hydra.find_circuit(backbone, images(5, 0).subset([]), heads_per_layer=2)

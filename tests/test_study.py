@@ -20,7 +20,7 @@ from hydra_core.masks import HeadMask
 from hydra_core.prediction import Predictions
 from hydra_core.scoring.results import Circuit, HeadScores
 from hydra_core.study import Study, StudyConfig, import_zip, list_studies, studies_root
-from hydra_core.study_files import artefact_name, check_study_name, file_stem, write_bytes, write_folder
+from hydra_core.study.files import artefact_name, check_study_name, file_stem, write_bytes, write_folder
 
 CONFIG = StudyConfig(
     backbone="demo/vit",

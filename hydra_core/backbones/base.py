@@ -319,4 +319,3 @@ def fingerprint_of(module: nn.Module) -> str:
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
         digest.update(values.contiguous().numpy().tobytes())
     return digest.hexdigest()
-

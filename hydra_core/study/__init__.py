@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from hydra_core import study_files as files
 from hydra_core.errors import HydraError
 from hydra_core.masks import HeadMask, write_mask_file
-from hydra_core.study_config import StudyConfig
-from hydra_core.study_folder import FOLDER_KINDS, StudyFolder, looks_like_study, stored_config
-from hydra_core.study_zip import unpack
+from hydra_core.study import files
+from hydra_core.study.config import StudyConfig
+from hydra_core.study.folder import FOLDER_KINDS, StudyFolder, looks_like_study, stored_config
+from hydra_core.study.zip import unpack
 
 if TYPE_CHECKING:
     from hydra_core.evaluation import Evaluation
@@ -126,13 +126,13 @@ class Study(StudyFolder):
 
     def save_predictions(self, model: str, data: str, predictions: "Predictions") -> None:
         """Store the logits (M, N, C) of `model` ("full", "fused", ...) on `data` ("id", or an OOD set)."""
-        from hydra_core.study_predictions import encode
+        from hydra_core.study.predictions import encode
 
         files.write_bytes(self._predictions_path(model, data), encode(predictions))
 
     def predictions(self, model: str, data: str) -> "Predictions | None":
         """Stored predictions, or None; HydraError where the file is damaged."""
-        from hydra_core.study_predictions import decode
+        from hydra_core.study.predictions import decode
 
         path = self._predictions_path(model, data)
         return decode(path) if path.exists() else None
@@ -233,7 +233,7 @@ def import_zip(root: Path, data: bytes) -> Study:
     """Unpack a study that was downloaded as a zip, under its own name or, where that is taken, with a number.
 
     Raises:
-        HydraError: not a study's zip, or one that is not safe to unpack (see :mod:`hydra_core.study_zip`).
+        HydraError: not a study's zip, or one that is not safe to unpack (see :mod:`hydra_core.study.zip`).
     """
     root = Path(root)
     folder = unpack(data, root)

@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path, PurePosixPath
 
 from hydra_core.errors import HydraError
-from hydra_core.study_files import explained, is_hidden, temporary_beside
+from hydra_core.study.files import explained, is_hidden, temporary_beside
 
 MAX_UNPACKED = 4 * 1024**3  # bytes
 MAX_FILES = 10_000

@@ -13,8 +13,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from hydra_core import commands
-from hydra_core.cli_text import ProgressLine
+from hydra_core.cli import commands
+from hydra_core.cli.text import ProgressLine
 from hydra_core.errors import HydraError
 from hydra_core.jobs import Cancelled
 from hydra_core.version import __version__
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser with all commands; each sets `command`, a function of :mod:`hydra_core.commands`."""
+    """The parser with all commands; each sets `command`, a function of :mod:`hydra_core.cli.commands`."""
     parser = _Parser(prog="python -m hydra_core", description="Hydra Ensembles without a browser.")
     parser.add_argument("--version", action="version", version=f"hydra-studio {__version__}")
     parts = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)

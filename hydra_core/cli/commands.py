@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra_core import pipeline
-from hydra_core.cli_text import evaluation_table, heads_table, listed
+from hydra_core.cli.text import evaluation_table, heads_table, listed
 from hydra_core.errors import HydraError
 from hydra_core.jobs import Progress
 from hydra_core.study import Study, StudyConfig
-from hydra_core.study_files import write_bytes
+from hydra_core.study.files import write_bytes
 
 if TYPE_CHECKING:
     from hydra_core.backbones.base import Backbone

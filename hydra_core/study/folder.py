@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from hydra_core import study_files as files
 from hydra_core.errors import HydraError
 from hydra_core.masks import parse_json
-from hydra_core.study_config import CONFIG_FILE, StudyConfig, read_config, write_config
-from hydra_core.study_zip import pack
+from hydra_core.study import files
+from hydra_core.study.config import CONFIG_FILE, StudyConfig, read_config, write_config
+from hydra_core.study.zip import pack
 
 # Kinds that are stored as something else than JSON text.
 FOLDER_KINDS = ("predictions", "ensembles")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydra_core.errors import HydraError
-from hydra_core.study_files import broken
+from hydra_core.study.files import broken
 
 if TYPE_CHECKING:
     from hydra_core.prediction import Predictions
