@@ -90,7 +90,7 @@ def study() -> Study | None:
         return None
     folder = studies_root() / name
     # A name from a URL must not lead out of the studies folder.
-    if Path(name).name != name or not folder.is_dir():
+    if Path(name).name != name or name in (".", "..") or not folder.is_dir():
         open_study(None)
         raise HydraError(
             f"The study {name!r} is not in the studies folder any more. Open another one on the Start page."

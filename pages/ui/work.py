@@ -168,6 +168,10 @@ def find_circuit(study: Study, objective: str, ood: str | None, heads: int, samp
         )  # fmt: skip
         study.save_circuit(name, circuit)
         state.push(study, "circuit shown", name)
+        # A new circuit joins those that are laid over one another.
+        known = [other for other in study.circuits() if other != name]
+        shown = [other for other in state.chosen(study, "circuits laid over", known[:3]) if other in known]
+        state.push(study, "circuits laid over", [*shown, name])
         return f"Circuit {name!r}: {circuit.keep.num_kept} heads chosen"
 
     jobs.start(str(study.folder), f"Searching the circuit {name!r}", work)

@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "test-results"
 CHROMIUM = os.environ.get("HYDRA_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 TROUBLE = re.compile(r"Traceback|Uncaught app|Warning:|deprecat|Exception|Error", re.IGNORECASE)
 START_SECONDS = 60
