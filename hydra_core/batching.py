@@ -137,6 +137,13 @@ def batch_ranges(size: int, batch_size: int) -> list[tuple[int, int]]:
     return [(i, min(size, i + batch_size)) for i in range(0, size, batch_size)]
 
 
+def length_order(dataset: Dataset) -> NDArray[np.int64]:
+    """An order of the samples in which texts of like length meet, so that batches hold little padding."""
+    if dataset.kind != "text":
+        return np.arange(len(dataset))
+    return np.argsort([len(str(text)) for text in dataset.items], kind="stable")
+
+
 def prepared(model: Model, dataset: Dataset, start: int, stop: int) -> dict[str, Tensor]:
     """Prepared inputs of samples start..stop, on the CPU."""
     items: Sequence[object] = [dataset.items[i] for i in range(start, stop)]

@@ -94,7 +94,7 @@ def predict(
     import torch
 
     from hydra_core.backbones.base import Backbone
-    from hydra_core.batching import aligned_labels, check_batch_size, check_kind, in_chunks, prepared
+    from hydra_core.batching import aligned_labels, check_batch_size, check_kind, in_chunks, length_order, prepared
 
     check_kind(model, dataset)
     size = len(dataset)
@@ -102,12 +102,14 @@ def predict(
         labels = aligned_labels(model, dataset)
     except HydraError:
         labels = None  # an OOD set: its classes are its own
+    order = length_order(dataset)
+    sorted_data = dataset.subset(order)
     done = 0
 
     def run(start: int, stop: int) -> Floats:
         nonlocal done
         with torch.no_grad():
-            inputs = prepared(model, dataset, start, stop)
+            inputs = prepared(model, sorted_data, start, stop)
             out = model.logits(inputs)[None] if isinstance(model, Backbone) else model.member_logits(inputs)
         done = stop
         report(progress, done, size, f"predicting {dataset.name}")
@@ -117,7 +119,9 @@ def predict(
     def note(message: str) -> None:
         report(progress, done, size, message)
 
-    logits = np.concatenate(in_chunks(size, check_batch_size(batch_size, model), run, note), axis=1)
+    in_order = np.concatenate(in_chunks(size, check_batch_size(batch_size, model), run, note), axis=1)
+    logits = np.empty_like(in_order)
+    logits[:, order] = in_order
     bad = ~np.isfinite(logits).all(axis=(0, 2))
     logits[:, bad] = np.nan
     excluded = tuple(int(i) for i in np.flatnonzero(bad))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hydra_core import metrics
 from hydra_core.backbones.base import Backbone
-from hydra_core.batching import batch_ranges, in_chunks, prepared
+from hydra_core.batching import batch_ranges, in_chunks, length_order, prepared
 from hydra_core.data.dataset import Dataset
 from hydra_core.jobs import Progress, report
 from hydra_core.scoring.objective import Floats, Objective
@@ -77,6 +77,8 @@ class Sweep:
         self.baseline = self._measure_baseline()
 
     def _batches(self, dataset: Dataset, labels: np.ndarray | None, batch_size: int) -> list[_Batch]:
+        order = length_order(dataset)
+        dataset, labels = dataset.subset(order), None if labels is None else labels[order]
         return [
             _Batch(dataset, start, stop, None if labels is None else torch.tensor(labels[start:stop]))
             for start, stop in batch_ranges(len(dataset), batch_size)
