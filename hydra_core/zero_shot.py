@@ -35,7 +35,7 @@ class Demo:
 
 DEMOS = {
     "vit": Demo("demo/vit", "demo/fashion-mnist", ("mnist", "demo/mnist"), ("patches", "demo/patches"), 4),
-    "bert": Demo("demo/bert", "demo/movies", ("nyt", "demo/nyt"), ("amazon", "demo/amazon"), 9, validation_limit=400),
+    "bert": Demo("demo/bert", "demo/movies", ("nyt", "demo/nyt"), ("amazon", "demo/amazon"), 9, validation_limit=200),
     "clip": Demo("demo/clip", "demo/fashion-mnist", ("mnist", "demo/mnist"), ("patches", "demo/patches"), 3),
 }
 
