@@ -24,15 +24,18 @@ def draw(study: Study | None) -> None:
         facts = cache.facts(study)
     describe(study, facts)
     measured = "full" in study.prediction_models()
-    if not measured:
+    outdated = measured and results.outdated(study)
+    if not measured or outdated:
         job = jobs.current(str(study.folder))
         if job is None or not job.active:
             frame.empty(
-                "**The full model has not been measured yet.** Its numbers are what every member is compared with.",
+                "**The stored numbers were made with other weights of this backbone than it has now.**"
+                if outdated
+                else "**The full model has not been measured yet.** Every member is compared with its numbers.",
                 "Measure the full model",
                 lambda: work.measure_full(study),
             )
-    else:
+    if measured and not outdated:
         baseline(study)
     frame.guarded(samples)(study, measured)
     with st.expander("Another backbone or other data", icon=":material/add:"):

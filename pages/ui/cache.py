@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 TEST, SELECTION = "test", "selection"
 _loaded: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_holders: list[Callable[[], None]] = []
 _fingerprints: dict[str, str] = {}  # of the weights that were found on loading, by backbone key
 
 
@@ -35,7 +37,17 @@ def backbone_key(config: StudyConfig) -> str:
     return json.dumps([*(getattr(config, name) for name in fields), _modified(config.backbone)])
 
 
-@st.cache_resource(max_entries=2, show_spinner=False)
+def drop_with_backbone(clear: Callable[[], None]) -> None:
+    """Register a cache whose entries hold a backbone: it is emptied when one leaves, or the weights would stay."""
+    _holders.append(clear)
+
+
+def _drop_holders(_: Any = None) -> None:
+    for clear in _holders:
+        clear()
+
+
+@st.cache_resource(max_entries=2, show_spinner=False, on_release=_drop_holders)
 def _backbone(key: str) -> "Backbone":
     import hydra_core as hydra
 
@@ -105,6 +117,7 @@ def facts(study: Study) -> Facts:
 def release_backbone(config: StudyConfig) -> None:
     """Forget the backbone of `config`; a session that still uses it loads it again."""
     _backbone.clear(backbone_key(config))
+    _drop_holders()
 
 
 def backbones_in_memory() -> int:
@@ -119,6 +132,9 @@ def _fused(key: str, fingerprint: str, masks_json: tuple[str, ...]) -> "FusedEns
 
     backbone = _backbone(key)
     return hydra.fuse([hydra.prune(backbone, HeadMask.from_json(text)) for text in masks_json])
+
+
+drop_with_backbone(_fused.clear)
 
 
 def fused(study: Study, masks: list[HeadMask]) -> "FusedEnsemble":

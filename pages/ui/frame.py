@@ -150,9 +150,11 @@ def open_page(title: str, draw: Callable[[Study | None], None], *, explain: str)
     if title != PLACES[0].title:
         st.title(title)
         st.caption(_BY_TITLE[title].purpose)
-    messages()
-    if study is not None:
-        jobs.panel(str(study.folder))
+    # One slot that is always there: a message that comes or goes must not move, and so close, what stands below.
+    with st.container():
+        messages()
+        if study is not None:
+            jobs.panel(str(study.folder), title)
     guarded(draw)(study)
     explainer(explain)
 

@@ -39,6 +39,7 @@ class Job:
     message: str = ""
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
+    shown_on: str = ""  # the page that showed how it ended
     cancel: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -135,10 +136,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def panel(owner: str) -> bool:
-    """Draw the owner's job, if there is one: progress while it runs, its outcome after. True while it runs.
+def panel(owner: str, place: str) -> bool:
+    """Draw the owner's job on the page `place`: progress while it runs, on any page; its outcome, on one page.
 
-    The polling fragment is mounted only while a job runs; the run that sees the end redraws the whole page.
+    True while it runs. The polling fragment is mounted only while a job runs; the run that sees the end redraws
+    the whole page.
     """
     job = current(owner)
     if job is None:
@@ -146,6 +148,10 @@ def panel(owner: str) -> bool:
     if job.active:
         _poll(job)
         return True
+    if job.shown_on not in ("", place):
+        dismiss(owner)
+        return False
+    job.shown_on = place
     draw = {"done": st.success, "cancelled": st.info}.get(job.state, st.error)
     left, right = st.columns([12, 1], vertical_alignment="center")
     with left:

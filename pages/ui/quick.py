@@ -41,6 +41,10 @@ def _pruned(key: str, mask_json: str, _study: Study) -> "Backbone":
     return hydra.prune(cache.backbone(_study), HeadMask.from_json(mask_json))
 
 
+cache.drop_with_backbone(_sample.clear)
+cache.drop_with_backbone(_pruned.clear)
+
+
 @st.cache_data(max_entries=512, show_spinner=False)
 def _logits(key: str, name: str, mask_json: str | None, _study: Study) -> np.ndarray:
     """Logits (N, C) of the backbone with one mask (None: all heads) on the sample of the set `name`."""

@@ -149,10 +149,9 @@ def settled(page: Page) -> None:
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=SLOW)
 
 
-def job_done(page: Page) -> None:
-    """Wait until the running job is over."""
-    page.wait_for_timeout(700)
-    expect(page.get_by_role("button", name="Cancel", exact=True)).to_have_count(0, timeout=4 * SLOW)
+def job_done(page: Page, outcome: str) -> None:
+    """Wait until the page says how a job ended."""
+    expect(page.get_by_text(re.compile(re.escape(outcome)))).to_be_visible(timeout=4 * SLOW)
     settled(page)
 
 
@@ -160,6 +159,15 @@ def visit(page: Page, place: str) -> None:
     """Follow a link of the sidebar."""
     page.get_by_test_id("stSidebarNav").get_by_role("link", name=place, exact=True).click()
     expect(page.get_by_role("heading", level=1, name=place)).to_be_visible(timeout=SLOW)
+    settled(page)
+
+
+def choose(page: Page, label: str, option: str) -> None:
+    """Choose an option of a select box, by keyboard: a list that opens while the page still moves loses its click."""
+    box = page.get_by_role("combobox", name=label, exact=True)
+    box.scroll_into_view_if_needed()
+    box.fill(option)
+    box.press("Enter")
     settled(page)
 
 

@@ -6,7 +6,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from hydra_core.masks import HeadMask
 from hydra_core.study import Study, StudyConfig
-from tests.browser.conftest import SLOW, Server, check_page, head, job_done, settled, visit
+from tests.browser.conftest import SLOW, Server, check_page, choose, head, job_done, settled, visit
 
 VIT = StudyConfig("demo/vit", "demo/fashion-mnist", {"mnist": "demo/mnist"}, limit=60)
 
@@ -23,7 +23,7 @@ def test_b32_behind_a_path_prefix_assets_load(page: Page, start_server: Callable
     expect(head(page, 0, 0, 0)).to_be_visible(timeout=SLOW)
     head(page, 0, 0, 0).click()
     settled(page)
-    visit(page, "Start")
+    visit(page, "Export")
     # Streamlit itself asks for its health page beside the page's own address before it knows the prefix.
     assert [url for url in missing if "_stcore/" not in url] == []
 
@@ -60,15 +60,13 @@ def test_b29_one_backbone_in_memory_and_no_number_of_the_old_one(
         settled(page)
     visit(page, "Model & data")
     page.get_by_role("button", name="Measure the full model").click()
-    job_done(page)
+    job_done(page, "The full model is measured on")
     expect(page.get_by_text("Backbones in memory: 1.")).to_be_visible(timeout=SLOW)
     expect(page.get_by_text("demo/vit (vit, 10 classes)")).to_be_visible()
     old = page.get_by_test_id("stMetricValue").all_inner_texts()
 
     page.get_by_text("Another backbone or other data").click()
-    page.get_by_label("Demo", exact=True).click()
-    page.get_by_role("option", name="demo/clip").click()
-    settled(page)
+    choose(page, "Demo", "demo/clip")
     page.get_by_label("Name of the study").fill("new")
     page.get_by_label("Name of the study").press("Enter")
     page.get_by_role("spinbutton", name="Samples of each set").fill("60")
@@ -76,7 +74,7 @@ def test_b29_one_backbone_in_memory_and_no_number_of_the_old_one(
     settled(page)
     page.get_by_role("button", name="Start this study").click()
     expect(page.get_by_text("demo/clip (clip, 10 classes)")).to_be_visible(timeout=2 * SLOW)
-    job_done(page)
+    job_done(page, "The full model is measured on")
     expect(page.get_by_text("Backbones in memory: 1.")).to_be_visible(timeout=SLOW)
     new = page.get_by_test_id("stMetricValue").all_inner_texts()
     assert new[0] != old[0]  # layers x heads

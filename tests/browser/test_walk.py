@@ -8,7 +8,7 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from hydra_core.study import Study
-from tests.browser.conftest import SLOW, Server, check_page, head, job_done, picture, settled, visit
+from tests.browser.conftest import SLOW, Server, check_page, choose, head, job_done, picture, settled, visit
 
 
 def test_walk_through_the_eight_places(page: Page, server: Server, tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_walk_through_the_eight_places(page: Page, server: Server, tmp_path: Pat
     settled(page)
     page.get_by_role("button", name="Start this study").click()
     expect(page.get_by_role("heading", name="The full model on the test data")).to_be_visible(timeout=4 * SLOW)
-    job_done(page)
+    job_done(page, "The full model is measured on")
     expect(page.get_by_text("n = 200 ID test samples")).to_be_visible()
     expect(page.locator('[data-testid="stImage"] img').first).to_be_visible()
     picture(page, "walk-2-model-data")
@@ -37,7 +37,7 @@ def test_walk_through_the_eight_places(page: Page, server: Server, tmp_path: Pat
     # Head importance
     visit(page, "Head importance")
     page.get_by_role("button", name="Compute Taylor scores").click()
-    job_done(page)
+    job_done(page, "Scores 'taylor' on")
     expect(page.get_by_text("n = 200 validation samples")).to_be_visible(timeout=SLOW)
     click_cell(page, layer=3, number=2)
     expect(page.get_by_label("Head", exact=True)).to_have_value("layer 3, head 2")
@@ -48,12 +48,10 @@ def test_walk_through_the_eight_places(page: Page, server: Server, tmp_path: Pat
     # Circuits
     visit(page, "Circuits")
     page.get_by_role("button", name="Find the circuit of the task loss").click()
-    job_done(page)
-    page.get_by_label("Objective").click()
-    page.get_by_role("option", name="OOD detection (AUROC)").click()
-    settled(page)
+    job_done(page, "Circuit 'loss'")
+    choose(page, "Objective", "OOD detection (AUROC)")
     page.get_by_role("button", name="Search", exact=True).click()
-    job_done(page)
+    job_done(page, "Circuit 'ood_auroc mnist'")
     assert set(study.circuits()) == {"loss", "ood_auroc mnist"}
     picture(page, "walk-4-circuits")
     page.get_by_role("button", name="Make 2 members of these circuits").click()
@@ -77,12 +75,12 @@ def test_walk_through_the_eight_places(page: Page, server: Server, tmp_path: Pat
     # Fuse
     visit(page, "Fuse")
     page.get_by_role("button", name="Fuse 2 members").click()
-    job_done(page)
+    job_done(page, "2 members fused")
     expect(page.get_by_text("Largest difference")).to_be_visible()
     check = json.loads(study.get("fusion", "check") or "{}")
     assert max(check["masked_fused"]) < 1e-4
     page.get_by_role("button", name="Time it").click()
-    job_done(page)
+    job_done(page, "Timed at batch")
     expect(page.get_by_text("Operations say")).to_be_visible()
     picture(page, "walk-6-fuse")
 
