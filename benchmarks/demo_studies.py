@@ -19,20 +19,19 @@ from hydra_core.zero_shot import DEMOS, TAYLOR_SINGLE, Demo
 SEED = 0
 
 
-def selection_of(demo: Demo) -> pipeline.Selection:
+def selection_of(demo: Demo, validation_limit: int | None) -> pipeline.Selection:
     return pipeline.Selection(
         "circuit",
         (demo.selected[0],),
         num_members=demo.num_members,
         heads_per_layer=demo.heads_per_layer,
-        validation_limit=demo.validation_limit,
+        validation_limit=validation_limit or demo.validation_limit,
     )
 
 
-def fill(study: Study, demo: Demo, progress: pipeline.Progress) -> None:
+def fill(study: Study, demo: Demo, selection: pipeline.Selection, progress: pipeline.Progress) -> None:
     """Walk the whole path, then predict with the single pruned models."""
     stages = pipeline.Stages(progress, 2)
-    selection = selection_of(demo)
     walked = pipeline.walk(study, selection, with_weights=False, progress=stages.next("path"))
     data = pipeline.load_study_data(study.config, walked.backbone.class_names)
     scores = study.scores("taylor")
@@ -52,7 +51,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the folder of the demo studies")
     parser.add_argument("--demo", action="append", choices=list(DEMOS), help="which (repeatable; all by default)")
-    parser.add_argument("--limit", type=int, help="samples to take of each part, to try the script")
+    parser.add_argument("--limit", type=int, help="test samples of each set; all by default")
+    parser.add_argument("--validation-limit", type=int, help="validation samples of each set")
     arguments = parser.parse_args()
     line = ProgressLine(sys.stderr)
     for name in arguments.demo or DEMOS:
@@ -60,10 +60,13 @@ def main() -> None:
         config = StudyConfig(
             demo.backbone, demo.data, dict([demo.selected, demo.unseen]), seed=SEED, limit=arguments.limit
         )
-        config = pipeline.with_selection(config, selection_of(demo))
-        study = Study.build(
-            arguments.out, f"demo-{name}", config, lambda s, demo=demo: fill(s, demo, line.show), replace=True
-        )
+        selection = selection_of(demo, arguments.validation_limit)
+        config = pipeline.with_selection(config, selection)
+
+        def work(study: Study, demo: Demo = demo, selection: pipeline.Selection = selection) -> None:
+            fill(study, demo, selection, line.show)
+
+        study = Study.build(arguments.out, f"demo-{name}", config, work, replace=True)
         line.clear()
         size = sum(path.stat().st_size for path in study.folder.rglob("*") if path.is_file())
         print(f"{study.folder}: {', '.join(study.prediction_models())}; {size / 1e6:.1f} MB")
