@@ -8,7 +8,7 @@ st.set_page_config(
     page_title="Hydra studio",
     page_icon=":material/hub:",
     layout="wide",
-    initial_sidebar_state="expanded",
+    initial_sidebar_state="auto",
     menu_items={"About": "Prune attention heads into circuits, fuse them into one ensemble, measure its uncertainty."},
 )
 current = frame.navigation()
