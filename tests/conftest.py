@@ -14,9 +14,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 
 @pytest.fixture(autouse=True)
-def _studies_in_a_temporary_folder(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _studies_in_a_temporary_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     # No test may see, or leave anything among, the studies of the person who runs it.
     monkeypatch.setenv("HYDRA_STUDIES", str(tmp_path_factory.mktemp("studies")))
 

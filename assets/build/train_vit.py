@@ -2,7 +2,7 @@
 
     python assets/build/train_vit.py
 
-@TIME@. Checkpoints lie in .build/ (ignored by git). The Hugging Face folder is written anew after each
+Took 41 minutes on one core that shared its machine (``--threads 1``). Checkpoints lie in .build/ (ignored by git). The Hugging Face folder is written anew after each
 epoch. Trained on the official training part less the shipped validation part (58,000 images); the last
 epoch is kept, whatever its validation accuracy: nothing is selected. Measure: ``python
 assets/build/measure.py vit``.
@@ -84,9 +84,7 @@ def main() -> None:
 
     def loss_of(rows: torch.Tensor) -> torch.Tensor:
         logits = model(pixel_values=to_input(augment(images[rows], shift=0))).logits
-        return torch.nn.functional.cross_entropy(
-            logits, labels[rows], label_smoothing=settings["label_smoothing"]
-        )
+        return torch.nn.functional.cross_entropy(logits, labels[rows], label_smoothing=settings["label_smoothing"])
 
     def check() -> float:
         parts = (held_images.float() / 255).split(500)
