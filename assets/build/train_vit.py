@@ -2,10 +2,10 @@
 
     python assets/build/train_vit.py
 
-Took 41 minutes on one core that shared its machine (``--threads 1``). Checkpoints lie in .build/ (ignored
-by git). The Hugging Face folder is written anew after each epoch. Trained on the official training part less the shipped validation part (58,000 images); the last
-epoch is kept, whatever its validation accuracy: nothing is selected. Measure: ``python
-assets/build/measure.py vit``.
+Took 41 minutes on one core that shared its machine (``--threads 1``). Checkpoints lie in .build/ (ignored by git).
+The Hugging Face folder is written anew after each epoch. Trained on the official training part less the shipped
+validation part (58,000 images); the last epoch is kept, whatever its validation accuracy: nothing is selected.
+Measure: ``python assets/build/measure.py vit``.
 """
 
 from __future__ import annotations
