@@ -8,6 +8,7 @@ import torch
 
 import hydra_core as hydra
 from hydra_core.masks import fused_fingerprint, pruned_fingerprint
+from hydra_core.pipeline import load_study_data
 from hydra_core.study import Study
 from hydra_core.zero_shot import DEMOS
 
@@ -44,8 +45,8 @@ def test_the_study_belongs_to_the_shipped_weights(demo):
 
 
 def test_the_stored_predictions_are_what_the_models_say_now(demo):
-    name, backbone, study = demo
-    data = hydra.load_dataset(DEMOS[name].data, class_names=backbone.class_names)
+    _, backbone, study = demo
+    data = load_study_data(study.config, backbone.class_names).known.test
     stored = study.predictions("fused", "id")
     assert stored.data_fingerprint == data.fingerprint
     fused = hydra.fuse([hydra.prune(backbone, mask) for mask in study.masks("fused")])
