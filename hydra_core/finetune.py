@@ -78,7 +78,7 @@ def fine_tune(
             optimizer.step()
             schedule.step()
             done += 1
-            report(progress, done, steps, f"fine-tuning, epoch {epoch + 1} of {epochs}, loss {float(loss):.3f}")
+            report(progress, done, steps, f"fine-tuning, epoch {epoch + 1} of {epochs}, loss {loss.item():.3f}")
     network.requires_grad_(False).eval()
     return backbone.with_network(network, mask=backbone.mask, fingerprint=fingerprint_of(network))
 

@@ -369,6 +369,8 @@ def test_ctrl_c_leaves_the_study_unharmed(walked: Study, given: Given) -> None:
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
+        # A test run in the background inherits an ignored SIGINT; a person at a terminal does not.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         deadline = time.monotonic() + 120
