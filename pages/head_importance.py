@@ -158,7 +158,7 @@ def without(study: Study, layer: int, head: int) -> None:
         rows.append({"": text, "All heads": charts.number(a, 4), "Without it": charts.number(b, 4), "Change": change})
     st.table(pd.DataFrame(rows).set_index(""))
     count = f" + {before.ood_counts[ood]} OOD" if ood else ""
-    st.caption(f"Quick sample of test data, n = {before.num_samples} ID{count}.")
+    st.caption(f"Quick sample of validation data, n = {before.num_samples} ID{count}.")
 
 
 # --- all heads ---

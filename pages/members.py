@@ -239,7 +239,7 @@ def live(study: Study, masks: list[HeadMask]) -> None:
         )
     st.table(pd.DataFrame(lines).set_index(""))
     st.caption(
-        f"Quick sample, {counted}: good enough to steer by; Evaluate has the numbers on all test samples. "
+        f"Quick sample, {counted}, of validation data: enough to steer by; Evaluate has the test samples' numbers. "
         "ECE: top-label, "
         "15 equal-width bins. OOD score: 1 − largest mean probability, OOD is the positive class. "
         "Operations and parameters "

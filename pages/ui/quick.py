@@ -1,4 +1,7 @@
-"""Numbers on a quick sample, live while masks change: 256 ID and 256 OOD test samples, one forward a changed member."""
+"""Numbers on a quick sample, live while masks change: up to 256 ID and 256 OOD validation samples.
+
+Validation, not test: who chooses heads by these numbers must not have seen the test samples.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,7 +34,7 @@ class Row:
 def _sample(key: str, name: str, _study: Study) -> "QuickSample":
     from hydra_core.quick_sample import QuickSample
 
-    return QuickSample(cache.backbone(_study), cache.dataset(_study, name).take(SIZE, seed=0))
+    return QuickSample(cache.backbone(_study), cache.dataset(_study, name, cache.SELECTION).take(SIZE, seed=0))
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
