@@ -101,3 +101,18 @@ def test_a_sample_does_not_depend_on_its_batch(demo):
     inputs = backbone.prepare(list(data.items))
     alone = torch.cat([backbone.logits(backbone.prepare([item])) for item in data.items])
     torch.testing.assert_close(backbone.logits(inputs), alone, rtol=0, atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["full", "fused"])
+def test_every_stored_prediction_again(demo, model):
+    """The whole demo study, predicted anew: its figures are what the shipped weights give."""
+    _, backbone, study = demo
+    members = [hydra.prune(backbone, mask) for mask in study.masks("fused")]
+    parts = load_study_data(study.config, backbone.class_names)
+    tests = {"id": parts.known.test, **{name: part.test for name, part in parts.ood.items()}}
+    for part, data in tests.items():
+        fresh = hydra.predict(backbone if model == "full" else hydra.fuse(members), data)
+        stored = study.predictions(model, part)
+        assert stored.data_fingerprint == data.fingerprint
+        np.testing.assert_allclose(fresh.logits, stored.logits, rtol=0, atol=1e-3)
