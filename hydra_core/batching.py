@@ -1,7 +1,7 @@
 """Samples in batches: labels matched by name, prepared inputs, and smaller batches when memory runs out."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -148,8 +148,3 @@ def prepared(model: Model, dataset: Dataset, start: int, stop: int) -> dict[str,
     """Prepared inputs of samples start..stop, on the CPU."""
     items: Sequence[object] = [dataset.items[i] for i in range(start, stop)]
     return model.prepare(items)
-
-
-def slice_inputs(inputs: Mapping[str, Tensor], start: int, stop: int) -> dict[str, Tensor]:
-    """Samples start..stop of prepared inputs."""
-    return {name: tensor[start:stop] for name, tensor in inputs.items()}

@@ -14,8 +14,9 @@ from hydra_core.data.dataset import Dataset, Kind
 from hydra_core.data.labels import map_labels, no_sample_left
 from hydra_core.data.sources import ArraySource, ImageItems
 from hydra_core.errors import HydraError
+from hydra_core.paths import ASSETS
 
-DATA_FOLDER = Path(__file__).resolve().parents[2] / "assets" / "data"
+DATA_FOLDER = ASSETS / "data"
 SPLITS = ("train", "validation", "test")
 
 _FASHION = (

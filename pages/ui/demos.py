@@ -1,13 +1,13 @@
 """The shipped demo studies, and opening one: a copy goes to the studies folder, so nothing shipped is ever changed."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from hydra_core.errors import HydraError
+from hydra_core.paths import ASSETS
 from hydra_core.study import Study, studies_root
 from pages.ui import state
 
-SHIPPED = Path(__file__).resolve().parents[2] / "assets" / "studies"
+SHIPPED = ASSETS / "studies"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,14 @@ import streamlit as st
 
 from hydra_core.figures import robust_limits
 from hydra_core.masks import HeadMask
+from hydra_core.paths import ASSETS
 from pages.ui import state
 
-_ASSETS = Path(__file__).resolve().parents[2] / "assets" / "head_grid"
+_GRID = ASSETS / "head_grid"
 _component = st.components.v2.component(
     "hydra_head_grid",
-    css=(_ASSETS / "head_grid.css").read_text(encoding="utf-8"),
-    js=(_ASSETS / "head_grid.js").read_text(encoding="utf-8"),
+    css=(_GRID / "head_grid.css").read_text(encoding="utf-8"),
+    js=(_GRID / "head_grid.js").read_text(encoding="utf-8"),
 )
 
 
