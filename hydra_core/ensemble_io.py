@@ -133,11 +133,11 @@ def load_ensemble(folder: str | os.PathLike[str], *, device: str = "auto") -> Fu
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    from hydra_core.backbones.base import Network, NetworkSpec
     from hydra_core.backbones.layers import empty_encoder
+    from hydra_core.backbones.network import Network, NetworkSpec
     from hydra_core.backbones.processors import load_processor
     from hydra_core.backbones.registry import resolve_device, resolve_dtype
-    from hydra_core.encoder import BlockShape
+    from hydra_core.block import BlockShape
 
     path = Path(folder)
     place = resolve_device(device)

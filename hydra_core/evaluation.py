@@ -74,23 +74,34 @@ def evaluate(
 
     Args:
         model: Backbone or FusedEnsemble.
-        dataset: labelled ID data.
+        dataset: ID data; without labels, the metrics that need them are None, with the reason.
         ood: OOD data by name.
         score: `msp`, `max_logit`, `energy`, `entropy` or `mutual_information`; higher = more OOD, OOD is positive.
         num_bins: equal-width bins of the calibration errors.
 
     Raises:
-        HydraError: unlabelled or empty data, data of another kind, an unknown score.
+        HydraError: ID classes that the model does not know, empty data or data of another kind, an unknown score.
     """
     if score not in M.OOD_SCORES:
         raise HydraError(f"the OOD score {score!r} is not known; expected one of {', '.join(M.OOD_SCORES)}")
     if ood is not None and not isinstance(ood, Mapping):
         raise HydraError("ood= takes a dict from a name to a data set, e.g. {'mnist': load_dataset('demo/mnist')}")
+    check_classes(model, dataset)
     known = predict(model, dataset, batch_size=batch_size, progress=progress)
     others = {
         name: predict(model, other, batch_size=batch_size, progress=progress) for name, other in (ood or {}).items()
     }
     return evaluate_predictions(known, others, score=score, num_bins=num_bins)
+
+
+def check_classes(model: "Backbone | FusedEnsemble", dataset: "Dataset") -> None:
+    """HydraError where labelled ID data have a class that the model does not know.
+
+    :func:`predict` cannot tell: it leaves such labels out, because OOD sets have classes of their own.
+    """
+    from hydra_core.batching import aligned_labels
+
+    aligned_labels(model, dataset)
 
 
 def evaluate_predictions(

@@ -54,7 +54,7 @@ def fine_tune(
     size = check_batch_size(64 if batch_size is None else batch_size, backbone)
     network = copy.deepcopy(backbone.network).requires_grad_(True)
     target = torch.tensor(labels, device=backbone.device)
-    inputs = backbone._place(prepared(backbone, dataset, 0, len(dataset)))
+    inputs = backbone.place(prepared(backbone, dataset, 0, len(dataset)))
     steps = epochs * math.ceil(len(dataset) / size)
     optimizer = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))

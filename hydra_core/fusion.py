@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hydra_core.backbones.base import Backbone, Model, Network
+from hydra_core.backbones.base import Backbone, Model
 from hydra_core.backbones.layers import empty_encoder
-from hydra_core.encoder import Block, BlockShape, Encoder
+from hydra_core.backbones.network import Network
+from hydra_core.block import Block, BlockShape
+from hydra_core.encoder import Encoder
 from hydra_core.errors import HydraError
 from hydra_core.masks import HeadMask, fused_fingerprint
 

@@ -243,8 +243,10 @@ def predict_parts(
     model: "Backbone | FusedEnsemble", data: StudyData, progress: Progress | None = None
 ) -> "dict[str, Predictions]":
     """Predictions on the test part of the ID data ("id") and of each OOD set."""
+    from hydra_core.evaluation import check_classes
     from hydra_core.prediction import predict
 
+    check_classes(model, data.known.test)
     parts = {ID: data.known.test, **{name: part.test for name, part in data.ood.items()}}
     stages = Stages(progress, len(parts))
     return {name: predict(model, part, progress=stages.next(name)) for name, part in parts.items()}
@@ -273,8 +275,7 @@ def walk(
         selection: how the members' heads are chosen.
         num_bins: bins of the calibration errors.
         with_weights: store the fused ensemble too; without it, the masks rebuild it.
-        progress: see :mod:`hydra_core.jobs`; where it raises, the study is left half-filled: give one that
-            the
+        progress: see :mod:`hydra_core.jobs`; where it raises, the study is left half-filled: give one that the
             caller throws away (see :meth:`hydra_core.study.Study.build`).
     """
     from hydra_core.fusion import fuse

@@ -2,9 +2,11 @@
 
 import torch
 
-from hydra_core.backbones.base import Backbone, Network
+from hydra_core.backbones.base import Backbone
 from hydra_core.backbones.layers import empty_encoder
-from hydra_core.encoder import Block, BlockShape, Encoder
+from hydra_core.backbones.network import Network
+from hydra_core.block import Block, BlockShape
+from hydra_core.encoder import Encoder
 from hydra_core.errors import HydraError
 from hydra_core.masks import HeadMask, derived_fingerprint, describe_widths
 

@@ -55,7 +55,7 @@ class QuickSample:
         embed = backbone.network.embed
         ranges = batch_ranges(len(dataset), check_batch_size(batch_size, backbone))
         with torch.no_grad():
-            placed = [backbone._place(prepared(backbone, dataset, start, stop)) for start, stop in ranges]
+            placed = [backbone.place(prepared(backbone, dataset, start, stop)) for start, stop in ranges]
             self._key_masks = [embed.key_mask(inputs) for inputs in placed]
             self._embedded: list[Tensor] = [embed(inputs)[None] for inputs in placed]
 

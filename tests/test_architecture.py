@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Left to right, as CONTRIBUTING.md draws it: a module may import from its own tier or an earlier one.
 TIERS = (
     {"errors", "jobs", "masks", "metrics", "figures", "version", "paths", "markdown", "scoring.results"},
-    {"encoder", "grouped", "timing"},
+    {"encoder", "block", "grouped", "timing"},
     {"backbones", "data", "batching"},
     {"scoring", "pruning"},
     {"members", "fusion", "finetune", "prediction", "quick_sample"},

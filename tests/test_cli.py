@@ -20,7 +20,7 @@ from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 import hydra_core as hydra
 from hydra_core import pipeline
 from hydra_core.cli import main
-from hydra_core.cli.commands import ood_references
+from hydra_core.cli.shared import ood_references
 from hydra_core.errors import HydraError
 from hydra_core.study import Study
 from tests import originals

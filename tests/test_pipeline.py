@@ -9,6 +9,7 @@ from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 import hydra_core as hydra
 from hydra_core.data import Dataset
 from hydra_core.data.sources import ArraySource, ImageItems
+from hydra_core.pipeline import Parts, StudyData, predict_parts
 from tests import originals
 
 CLASSES = originals.CLASSES
@@ -109,6 +110,12 @@ def test_labels_are_matched_by_name(backbone):
     strange = Dataset(data.items, data.labels, [*CLASSES[:6], "yak"], kind="image", name="strange")
     with pytest.raises(hydra.HydraError, match="yak is unknown to it; it knows ant, bee"):
         hydra.score_heads(backbone, strange, method="taylor")
+    with pytest.raises(hydra.HydraError, match="yak is unknown to it; it knows ant, bee"):
+        hydra.evaluate(backbone, strange)
+    with pytest.raises(hydra.HydraError, match="yak is unknown"):
+        predict_parts(backbone, StudyData(Parts(data, strange), {}))
+    own_classes = hydra.evaluate(backbone, data, ood={"strange": strange})  # an OOD set's classes are its own
+    assert own_classes.metrics["ood/strange/auroc"] == pytest.approx(0.5)  # the same samples as the ID data
 
 
 def test_data_of_another_kind_or_empty_are_refused(backbone):
@@ -190,7 +197,7 @@ def test_fusing_fine_tuned_members_averages_the_mlp(backbone):
             mean = torch.stack([state[name].double() for state in states]).mean(0).float()
             for state in states:
                 state[name].copy_(mean)
-    inputs = backbone._place(backbone.prepare(list(data.items)))
+    inputs = backbone.place(backbone.prepare(list(data.items)))
     with torch.no_grad():
         expected = torch.cat([network(inputs) for network in networks])
     torch.testing.assert_close(fused.member_logits(inputs), expected, rtol=0, atol=1e-5)

@@ -8,72 +8,14 @@ fusing return new objects, so one loaded backbone serves many threads.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hydra_core.encoder import Encoder
+from hydra_core.backbones.network import Network, NetworkSpec, Processor
 from hydra_core.errors import HydraError
 from hydra_core.masks import HeadMask
-
-TEXT_TOKENS = 128  # tokens that operation counts assume for text, where none are given
-
-
-class Embed(nn.Module):
-    """Inputs -> tokens. Subclasses are family-specific."""
-
-    def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """The prepared inputs -> (B, T, D)."""
-        raise NotImplementedError
-
-    def key_mask(self, inputs: Mapping[str, Tensor]) -> Tensor | None:
-        """(B, T) bool, False at padding; None where nothing is padded."""
-        return None
-
-    def num_tokens(self) -> int | None:
-        """Tokens of one input where they are fixed (images), else None."""
-        return None
-
-    def flops(self, tokens: int) -> int:
-        """Operations for one input of `tokens` tokens (2 a multiply-add)."""
-        return 0
-
-
-class Readout(nn.Module):
-    """Tokens of the last layer -> logits; subclasses are family-specific.
-
-    Attributes:
-        tokens: the read-out uses only the first so many tokens; None for all.
-    """
-
-    tokens: int | None = 1
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, Q, D) -> (B, C)."""
-        raise NotImplementedError
-
-    def flops(self) -> int:
-        """Operations for one input (2 a multiply-add): every linear layer here runs once."""
-        return sum(2 * m.weight.numel() for m in self.modules() if isinstance(m, nn.Linear))
-
-
-class Processor(Protocol):
-    """Raw items -> a mapping of tensors, and how to keep it in a folder."""
-
-    def __call__(self, items: Sequence[Any]) -> dict[str, Tensor]:
-        """Raw items -> prepared inputs."""
-
-    def save(self, folder: str) -> dict[str, Any]:
-        """Write what is needed into a folder; returns plain values to keep beside it."""
-
-
-@dataclass(frozen=True)
-class NetworkSpec:
-    """What is needed to build the embedding and read-out empty again: adapter name and its plain config."""
-
-    adapter: str
-    config: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -89,39 +31,6 @@ class ParityReport:
     max_difference: float
     tolerance: float
     num_samples: int
-
-
-class Network(nn.Module):
-    """Embedding, encoder and one read-out a member (or one that all members share)."""
-
-    def __init__(self, embed: Embed, encoder: Encoder, readouts: Sequence[Readout], num_members: int) -> None:
-        super().__init__()
-        self.embed = embed
-        self.encoder = encoder
-        self.readouts = nn.ModuleList(readouts)
-        self.num_members = num_members
-
-    def readout(self, x: Tensor) -> Tensor:
-        """The last layer's tokens (M or 1, B, Q, D) -> logits (M, B, C)."""
-        if len(self.readouts) == 1:
-            streams, batch = x.shape[:2]
-            logits: Tensor = self.readouts[0](x.flatten(0, 1)).view(streams, batch, -1)
-            return logits.expand(self.num_members, -1, -1)
-        return torch.stack([readout(x[min(m, len(x) - 1)]) for m, readout in enumerate(self.readouts)])
-
-    def forward(self, inputs: Mapping[str, Tensor], gates: Tensor | None = None) -> Tensor:
-        """Prepared inputs -> logits (M, B, C); gates (B or 1, L, max heads) or None."""
-        x = self.embed(inputs)
-        out = self.encoder(x, key_mask=self.embed.key_mask(inputs), gates=gates)
-        return self.readout(out.last)
-
-    def flops(self, batch_size: int, tokens: int | None) -> int:
-        """Operations of one forward, 2 a multiply-add, counted from the shapes as they are really run."""
-        tokens = tokens or self.embed.num_tokens() or TEXT_TOKENS
-        readouts = [r.flops() for r in self.readouts if isinstance(r, Readout)]
-        streams = min(self.num_members, self.encoder.num_members)
-        reads = sum(readouts) if len(readouts) > 1 else streams * readouts[0]
-        return self.encoder.flops(batch_size, tokens) + batch_size * (self.embed.flops(tokens) + reads)
 
 
 class Model:
@@ -155,18 +64,19 @@ class Model:
         self.fingerprint = fingerprint
 
     @property
-    def _parameter(self) -> nn.Parameter:
+    def parameter(self) -> nn.Parameter:
+        """One parameter, for the device and number format that all of them have."""
         return next(self.network.parameters())
 
     @property
     def device(self) -> str:
         """Where the weights are, e.g. ``cpu`` or ``cuda:0``."""
-        return str(self._parameter.device)
+        return str(self.parameter.device)
 
     @property
     def dtype(self) -> str:
         """Number format of the weights, e.g. ``float32``."""
-        return str(self._parameter.dtype).removeprefix("torch.")
+        return str(self.parameter.dtype).removeprefix("torch.")
 
     @property
     def num_layers(self) -> int:
@@ -212,17 +122,18 @@ class Model:
             )
         return self.processor(items)
 
-    def _place(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        p = self._parameter
+    def place(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Prepared inputs on the model's device, floating-point ones in its number format."""
+        p = self.parameter
         return {k: v.to(p.device, p.dtype) if v.is_floating_point() else v.to(p.device) for k, v in inputs.items()}
 
     def check_gates(self, gates: Any) -> Tensor | None:
         """Bring gates to (B or 1, L, max heads); HydraError names both shapes where they do not fit."""
         if gates is None:
             return None
-        gates = torch.as_tensor(gates, device=self._parameter.device)
+        gates = torch.as_tensor(gates, device=self.parameter.device)
         if not gates.is_floating_point():
-            gates = gates.to(self._parameter.dtype)
+            gates = gates.to(self.parameter.dtype)
         layers, heads = self.num_layers, self.max_heads
         view: Tensor = gates[(None,) * (3 - gates.dim())] if gates.dim() < 3 else gates
         if view.dim() != 3 or view.shape[1] not in (1, layers) or view.shape[2] not in (1, heads):
@@ -239,7 +150,7 @@ class Model:
 
     def _member_logits(self, inputs: Mapping[str, Tensor], gates: Any = None) -> Tensor:
         checked = self.check_gates(gates)
-        placed = self._place(inputs)
+        placed = self.place(inputs)
         batch = next(iter(placed.values())).shape[0]
         if checked is not None and checked.shape[0] not in (1, batch):
             raise HydraError(f"gates are for a batch of {checked.shape[0]}, the inputs are a batch of {batch}")
@@ -292,7 +203,7 @@ class Backbone(Model):
 
     def attention_maps(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
         """Attention of every head: a list of L tensors (B, H, T, T) whose rows sum to 1."""
-        placed = self._place(inputs)
+        placed = self.place(inputs)
         with torch.no_grad():
             x = self.network.embed(placed)
             mask = self.network.embed.key_mask(placed)

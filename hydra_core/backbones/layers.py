@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hydra_core.encoder import BlockShape, Encoder
+from hydra_core.block import BlockShape
+from hydra_core.encoder import Encoder
 
 Affine = tuple[Tensor, Tensor | None]  # weight (out, in) and bias
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hydra_core.backbones.base import Embed, NetworkSpec, Readout
 from hydra_core.backbones.layers import LayerWeights, affine
+from hydra_core.backbones.network import Embed, NetworkSpec, Readout
 from hydra_core.errors import HydraError
 
 

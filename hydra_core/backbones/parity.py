@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from hydra_core.backbones.base import Network, ParityReport
+from hydra_core.backbones.base import ParityReport
+from hydra_core.backbones.network import Network
 from hydra_core.errors import HydraError
 
 RELATIVE_TOLERANCE = 1e-4

@@ -9,16 +9,9 @@ import torch
 from torch import Tensor
 
 from hydra_core.backbones import hf, open_clip_tower
-from hydra_core.backbones.base import (
-    Backbone,
-    Embed,
-    Network,
-    NetworkSpec,
-    Processor,
-    Readout,
-    fingerprint_of,
-)  # fmt: skip
+from hydra_core.backbones.base import Backbone, fingerprint_of
 from hydra_core.backbones.layers import LayerWeights, encoder_of
+from hydra_core.backbones.network import Embed, Network, NetworkSpec, Processor, Readout
 from hydra_core.backbones.parity import check_parity, image_probe, text_probe
 from hydra_core.backbones.processors import ClipImageProcessor, load_hf_image_processor, load_hf_tokenizer
 from hydra_core.errors import HydraError

@@ -2,24 +2,31 @@
 
 import argparse
 import json
-import shutil
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra_core import pipeline
+from hydra_core.cli.shared import (
+    config_of,
+    fused_of,
+    keep,
+    load,
+    masks_of,
+    on_device,
+    selection_ood,
+    study_and_config,
+    write_ensemble,
+)
 from hydra_core.cli.text import evaluation_table, heads_table, listed
 from hydra_core.errors import HydraError
 from hydra_core.jobs import Progress
-from hydra_core.study import Study, StudyConfig
+from hydra_core.study import Study
 from hydra_core.study.files import write_bytes
 
 if TYPE_CHECKING:
     from hydra_core.backbones.base import Backbone
-    from hydra_core.data.dataset import Dataset
     from hydra_core.fusion import FusedEnsemble
-    from hydra_core.masks import HeadMask
 
 Command = Callable[[argparse.Namespace, Progress], dict[str, Any]]
 
@@ -29,7 +36,7 @@ Command = Callable[[argparse.Namespace, Progress], dict[str, Any]]
 
 def run(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """The whole path; leaves a study."""
-    config = _config(arguments)
+    config = config_of(arguments)
     names = list(config.ood)
     chosen = arguments.select_ood if arguments.select_ood is not None else names[:1]
     if arguments.strategy != "circuit" and arguments.select_ood is None:
@@ -87,9 +94,9 @@ def score(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Head scores on the validation part."""
     from hydra_core.scoring import score_heads
 
-    study, config = _study_and_config(arguments)
-    backbone, data = _load(config, arguments)
-    ood = _selection_ood(config, data) if arguments.objective != "loss" else None
+    study, config = study_and_config(arguments)
+    backbone, data = load(config, arguments)
+    ood = selection_ood(config, data) if arguments.objective != "loss" else None
     scores = score_heads(
         backbone,
         data.known.validation,
@@ -107,16 +114,16 @@ def score(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         study.save_scores(arguments.name or arguments.method, scores)
     print(heads_table(scores.values))
     print(f"{scores.method}, {scores.num_samples} samples: {scores.convention}; higher = more important.")
-    return _keep(scores.to_json(), arguments.out)
+    return keep(scores.to_json(), arguments.out)
 
 
 def circuit(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """One circuit on the validation parts."""
     from hydra_core.scoring.headmap import one_ood_set
 
-    study, config = _study_and_config(arguments)
-    backbone, data = _load(config, arguments)
-    needed = _selection_ood(config, data) if arguments.objective != "loss" else {}
+    study, config = study_and_config(arguments)
+    backbone, data = load(config, arguments)
+    needed = selection_ood(config, data) if arguments.objective != "loss" else {}
     other = one_ood_set(needed)
     selection = pipeline.Selection(
         heads_per_layer=arguments.heads_per_layer, score=arguments.score, batch_size=arguments.batch_size
@@ -126,12 +133,12 @@ def circuit(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]
         study.save_circuit(arguments.name or " ".join([arguments.objective, *needed]), found)
     for layer in range(found.keep.num_layers):
         print(f"layer {layer}: keeps {listed([str(head) for head in found.keep.kept_in(layer)])}")
-    return _keep(found.to_json(), arguments.out)
+    return keep(found.to_json(), arguments.out)
 
 
 def evaluate(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Metrics on the test parts: of a saved ensemble, of a study's members fused, or of a backbone."""
-    study, config = _study_and_config(arguments)
+    study, config = study_and_config(arguments)
     name = pipeline.FULL
     model: Backbone | FusedEnsemble
     if arguments.ensemble is not None:
@@ -141,11 +148,11 @@ def evaluate(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any
     else:
         model = pipeline.load_study_backbone(config)
         if study is not None:
-            model, name = _fused(model, _masks(study, "current")), pipeline.FUSED
+            model, name = fused_of(model, masks_of(study, "current")), pipeline.FUSED
     data = pipeline.load_study_data(config, model.class_names)
     evaluation = pipeline.evaluate_parts(pipeline.predict_parts(model, data, progress), arguments.score, arguments.bins)
     print(evaluation_table({name: evaluation}, config.ood))
-    return _keep(evaluation.to_json(), arguments.out)
+    return keep(evaluation.to_json(), arguments.out)
 
 
 def export(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
@@ -153,7 +160,7 @@ def export(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     study = Study.open(Path(arguments.study))
     if arguments.masks is None and arguments.ensemble is None:
         raise HydraError("nothing to export: give --masks FILE, --ensemble PATH, or both")
-    masks = _masks(study, arguments.masks_name)
+    masks = masks_of(study, arguments.masks_name)
     written: dict[str, Any] = {}
     targets = {
         key: Path(path).expanduser().resolve()
@@ -169,8 +176,8 @@ def export(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     if "ensemble" in targets:
         config = study.config
         progress(0, 1, f"loading {config.backbone}")
-        backbone = pipeline.load_study_backbone(_on_device(config, arguments.device))
-        _write_ensemble(_fused(backbone, masks), targets["ensemble"])
+        backbone = pipeline.load_study_backbone(on_device(config, arguments.device))
+        write_ensemble(fused_of(backbone, masks), targets["ensemble"])
         written["ensemble"] = str(targets["ensemble"])
     for key, path in written.items():
         print(f"{key}: {path}")
@@ -183,8 +190,8 @@ def bench(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     from hydra_core.timing import time_fusion
 
     study = Study.open(Path(arguments.study))
-    masks = _masks(study, "current")
-    config = _on_device(study.config, arguments.device)
+    masks = masks_of(study, "current")
+    config = on_device(study.config, arguments.device)
     backbone = pipeline.load_study_backbone(config)
     data = pipeline.load_parts(config.data, seed=config.seed, class_names=backbone.class_names).test
     items = [data.items[index % len(data)] for index in range(arguments.batch_size)]
@@ -192,7 +199,7 @@ def bench(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     timing = time_fusion(
         backbone,
         members,
-        _fused(backbone, masks),
+        fused_of(backbone, masks),
         backbone.prepare(items),
         rounds=arguments.rounds,
         progress=progress,
@@ -235,101 +242,3 @@ def table(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
             write_bytes(folder / f"zero_shot_{name}.json", (json.dumps(result, indent=1) + "\n").encode())
             write_bytes(folder / f"zero_shot_{name}.md", (text + "\n").encode())
     return results
-
-
-# --- within ------------------------------------------------------------------------------------------
-
-
-def ood_references(texts: Sequence[str]) -> dict[str, str]:
-    """``name=reference`` or ``reference`` (named after its last part) to references by name."""
-    found: dict[str, str] = {}
-    for text in texts:
-        name, separator, ref = text.partition("=")
-        # A "=" within a path is part of the path: what stands before it is then no plain name.
-        if not separator or "/" in name or not name.strip():
-            name, ref = Path(text).stem or text, text
-        if name in found:
-            raise HydraError(f"two OOD sets are called {name!r}: name one of them, --ood OTHER={ref}")
-        if name == pipeline.ID:
-            raise HydraError(f"an OOD set cannot be called {name!r}, the ID data's own name: --ood OTHER={ref}")
-        found[name] = ref
-    return found
-
-
-def _config(arguments: argparse.Namespace) -> StudyConfig:
-    return StudyConfig(
-        backbone=arguments.backbone,
-        data=arguments.data,
-        ood=ood_references(arguments.ood),
-        class_names=tuple(arguments.class_name) if arguments.class_name else None,
-        templates=tuple(arguments.template) if arguments.template else None,
-        device=arguments.device,
-        dtype=arguments.dtype,
-        seed=arguments.seed,
-        limit=arguments.test_limit,
-    )
-
-
-def _study_and_config(arguments: argparse.Namespace) -> tuple[Study | None, StudyConfig]:
-    """The study that is named, or None, and what it, or the arguments, say."""
-    if arguments.study is None:
-        ensemble = getattr(arguments, "ensemble", None) is not None
-        if arguments.data is None or (arguments.backbone is None and not ensemble):
-            raise HydraError("give --study FOLDER, or --backbone REF and --data REF")
-        arguments.backbone = arguments.backbone or ""
-        return None, _config(arguments)
-    if arguments.backbone is not None or arguments.data is not None or arguments.ood:
-        raise HydraError("--study names backbone and data already: leave out --backbone, --data and --ood")
-    study = Study.open(Path(arguments.study))
-    return study, study.config
-
-
-def _load(config: StudyConfig, arguments: argparse.Namespace) -> "tuple[Backbone, pipeline.StudyData]":
-    backbone = pipeline.load_study_backbone(config)
-    return backbone, pipeline.load_study_data(config, backbone.class_names, arguments.validation_limit)
-
-
-def _selection_ood(config: StudyConfig, data: pipeline.StudyData) -> "dict[str, Dataset]":
-    """Validation parts of the OOD sets that may choose heads."""
-    allowed = data.ood if config.selection_ood is None else config.selection_ood
-    return {name: data.ood[name].validation for name in allowed if name in data.ood}
-
-
-def _on_device(config: StudyConfig, device: str | None) -> StudyConfig:
-    return config if device is None else StudyConfig.from_dict({**json.loads(config.to_json()), "device": device})
-
-
-def _masks(study: Study, name: str) -> "list[HeadMask]":
-    masks = study.masks(name)
-    if masks is None:
-        known = ", ".join(study.names("masks")) or "none"
-        raise HydraError(
-            f"the study {study.name!r} has no masks called {name!r} (there are: {known}); make members first"
-        )
-    return masks
-
-
-def _fused(backbone: "Backbone", masks: "Sequence[HeadMask]") -> "FusedEnsemble":
-    from hydra_core.fusion import fuse
-    from hydra_core.pruning import prune
-
-    return fuse([prune(backbone, mask) for mask in masks])
-
-
-def _write_ensemble(fused: "FusedEnsemble", target: Path) -> None:
-    from hydra_core.ensemble_io import save_ensemble
-
-    if target.suffix.lower() != ".zip":
-        save_ensemble(fused, target)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        save_ensemble(fused, Path(folder) / target.stem)
-        packed = shutil.make_archive(str(Path(folder) / "packed"), "zip", folder, target.stem)
-        write_bytes(target, Path(packed).read_bytes())
-
-
-def _keep(text: str, out: str | None) -> dict[str, Any]:
-    if out is not None:
-        write_bytes(Path(out).expanduser().resolve(), text.encode())
-    result: dict[str, Any] = json.loads(text)
-    return result

@@ -50,7 +50,7 @@ def captum_samples(
 
     def run(start: int, stop: int) -> Floats:
         nonlocal done
-        inputs = backbone._place(prepared(backbone, dataset, start, stop))
+        inputs = backbone.place(prepared(backbone, dataset, start, stop))
         target = torch.tensor(labels[start:stop], device=backbone.device)
         values = _attribute(backbone, inputs, target, method, batch_size)
         done = stop
@@ -70,7 +70,7 @@ def _attribute(backbone: Backbone, inputs: dict[str, Tensor], target: Tensor, me
         return logits.log_softmax(-1).gather(1, target[which][:, None])[:, 0]
 
     shape = (batch, backbone.num_layers, backbone.max_heads)
-    gates = torch.ones(shape, device=target.device, dtype=backbone._parameter.dtype)
+    gates = torch.ones(shape, device=target.device, dtype=backbone.parameter.dtype)
     explain = _explainer(method, log_probability, max(batch, rows))
     values: Floats = explain(gates, index).detach().double().cpu().numpy()
     with torch.no_grad():

@@ -87,7 +87,7 @@ class Sweep:
     def _state_size(self, samples: int) -> int:
         shape = self.backbone.network.encoder.layer(0).shape
         tokens = self.backbone.network.embed.num_tokens() or 128
-        return samples * tokens * shape.width * self.backbone._parameter.element_size()
+        return samples * tokens * shape.width * self.backbone.parameter.element_size()
 
     def _tick(self, note: str) -> None:
         self.done += 1
@@ -101,7 +101,7 @@ class Sweep:
         if batch.state is not None:
             return batch.state, batch.key_mask
         network = self.backbone.network
-        inputs = self.backbone._place(prepared(self.backbone, batch.dataset, batch.start, batch.stop))
+        inputs = self.backbone.place(prepared(self.backbone, batch.dataset, batch.start, batch.stop))
         mask = network.embed.key_mask(inputs)
         gates = self.chosen.to(self.backbone.device)
         state = network.encoder(network.embed(inputs), key_mask=mask, gates=gates, stop=layer).last

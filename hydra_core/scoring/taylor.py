@@ -29,7 +29,7 @@ def taylor_samples(
         nonlocal done
         inputs = prepared(backbone, dataset, start, stop)
         shape = (stop - start, backbone.num_layers, backbone.max_heads)
-        gates = torch.ones(shape, device=backbone.device, dtype=backbone._parameter.dtype, requires_grad=True)
+        gates = torch.ones(shape, device=backbone.device, dtype=backbone.parameter.dtype, requires_grad=True)
         with torch.enable_grad():
             logits = backbone.logits(inputs, gates)
             target = torch.tensor(labels[start:stop], device=logits.device)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from hydra_core.errors import HydraError
 from hydra_core.jobs import Progress
 from hydra_core.study import Study
 from pages.ui import cache, equivalence, jobs, results, state
@@ -51,49 +52,32 @@ def measure_full(study: Study) -> None:
     """Start predicting with the full model on all test data."""
 
     def work(progress: Progress) -> str:
-        import hydra_core as hydra
+        from hydra_core.pipeline import predict_parts
 
         progress(0, 0, "loading the backbone")
         cache.facts(study)
-        backbone = cache.backbone(study)
-        names = ["id", *study.config.ood]
-        found = {}
-        for i, name in enumerate(names):
-            data = cache.dataset(study, name)
-            found[name] = hydra.predict(backbone, data, progress=_part(progress, i, len(names)))
+        found = predict_parts(cache.backbone(study), study_data(study), progress)
         for name, predictions in found.items():
             study.save_predictions("full", name, predictions)
-        return f"The full model is measured on {len(names)} data sets"
+        return f"The full model is measured on {len(found)} data sets"
 
     jobs.start(str(study.folder), "Measuring the full model", work)
-
-
-def _part(progress: Progress, index: int, count: int) -> Progress:
-    """Progress of part `index` of `count`, each counted as a thousand steps."""
-
-    def report(done: int, total: int, note: str) -> None:
-        progress(index * 1000 + (1000 * done // total if total else 0), count * 1000, note)
-
-    return report
 
 
 def fuse(study: Study) -> None:
     """Start fusing the members: check masked = pruned = fused, then predict with the fused network on all data."""
 
     def work(progress: Progress) -> str:
-        import hydra_core as hydra
+        from hydra_core.pipeline import predict_parts
 
         progress(0, 0, "pruning and fusing")
         masks = study.active_masks
         if not masks:
-            raise hydra.HydraError("there are no members yet; make them on the Members page")
+            raise HydraError("there are no members yet; make them on the Members page")
         backbone = cache.backbone(study)
         fused = cache.fused(study, masks)
         check = equivalence.compare(study, masks)
-        names = ["id", *study.config.ood]
-        found = {}
-        for i, name in enumerate(names):
-            found[name] = hydra.predict(fused, cache.dataset(study, name), progress=_part(progress, i, len(names)))
+        found = predict_parts(fused, study_data(study), progress)
         # From here on nothing can be cancelled: what is stored belongs together.
         study.remove_predictions("fused")
         for name in study.names("fusion"):
@@ -102,7 +86,7 @@ def fuse(study: Study) -> None:
         study.save_masks(results.FUSED_MASKS, masks, backbone.fingerprint, "what the fused ensemble is made of")
         for name, predictions in found.items():
             study.save_predictions("fused", name, predictions)
-        return f"{len(masks)} members fused and run on {len(names)} data sets"
+        return f"{len(masks)} members fused and run on {len(found)} data sets"
 
     jobs.start(str(study.folder), "Fusing", work)
 
