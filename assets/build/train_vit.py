@@ -2,9 +2,10 @@
 
     python assets/build/train_vit.py
 
-Took 41 minutes on one core that shared its machine (``--threads 1``). Checkpoints lie in .build/ (ignored by git).
-The Hugging Face folder is written anew after each epoch. Trained on the official training part less the shipped
-validation part (58,000 images); the last epoch is kept, whatever its validation accuracy: nothing is selected.
+Took 41 and 25 minutes for its two cycles, each on one core of a shared machine (``--threads 1``). Checkpoints lie in
+.build/ (ignored by git). The Hugging Face folder is written anew after each epoch. Trained on the official training
+part less the shipped validation part (58,000 images). The last epoch is kept; that the second cycle moves the images
+was chosen on the validation part (91.8 % with, 90.9 % after 14 of 15 epochs without).
 Measure: ``python assets/build/measure.py vit``.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,9 @@ SETTINGS = {
     "mlp": 192,
     "patch": 7,
 }
+# A second cosine cycle from where the first ended (warm restart, Loshchilov & Hutter 2017): it also moves the images
+# by up to a pixel, because the first one fits the mirrored images alone closely by its end.
+SECOND_CYCLE = {**SETTINGS, "seed": 1, "learning_rate": 1e-3, "shift": 1}
 
 
 def build(settings: dict[str, Any]) -> ViTForImageClassification:
@@ -74,33 +79,34 @@ def write_folder(model: ViTForImageClassification, folder: Path) -> None:
 def main() -> None:
     """Train, or go on training."""
     options = arguments(__doc__, MODELS / "vit", SETTINGS["epochs"])
-    settings = {**SETTINGS, "epochs": options.epochs}
     torch.set_num_threads(options.threads)
-    seed_all(settings["seed"])
+    seed_all(SETTINGS["seed"])
     raw_images, raw_labels = fashion_training()
     images, labels = torch.from_numpy(raw_images).float() / 255, torch.from_numpy(raw_labels)
     held_images, held_labels = (torch.from_numpy(array) for array in fashion_shipped("validation"))
-    model = build(settings)
+    model = build(SETTINGS)
 
-    def loss_of(rows: torch.Tensor) -> torch.Tensor:
-        logits = model(pixel_values=to_input(augment(images[rows], shift=0))).logits
-        return torch.nn.functional.cross_entropy(logits, labels[rows], label_smoothing=settings["label_smoothing"])
+    def loss_of(rows: torch.Tensor, shift: int) -> torch.Tensor:
+        logits = model(pixel_values=to_input(augment(images[rows], shift))).logits
+        return torch.nn.functional.cross_entropy(logits, labels[rows], label_smoothing=SETTINGS["label_smoothing"])
 
     def check() -> float:
         parts = (held_images.float() / 255).split(500)
         predicted = torch.cat([model(pixel_values=to_input(part)).logits.argmax(1) for part in parts])
         return (predicted == held_labels).float().mean().item()
 
-    fit(
-        "vit",
-        model,
-        settings,
-        steps=len(labels) // settings["batch"],
-        batches=lambda: random_batches(len(labels), settings["batch"]),
-        loss_of=loss_of,
-        check=check,
-        write=lambda: write_folder(model, options.folder),
-    )
+    for name, cycle in (("vit", SETTINGS), ("vit-second-cycle", SECOND_CYCLE)):
+        settings = {**cycle, "epochs": options.epochs}
+        fit(
+            name,
+            model,
+            settings,
+            steps=len(labels) // settings["batch"],
+            batches=lambda: random_batches(len(labels), SETTINGS["batch"]),
+            loss_of=partial(loss_of, shift=settings.get("shift", 0)),
+            check=check,
+            write=lambda: write_folder(model, options.folder),
+        )
 
 
 if __name__ == "__main__":
