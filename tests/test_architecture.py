@@ -13,10 +13,11 @@ ROOT = Path(__file__).resolve().parents[1]
 TIERS = (
     {"errors", "jobs", "masks", "metrics", "figures", "version", "paths", "markdown", "scoring.results"},
     {"encoder", "block", "grouped", "timing"},
-    {"backbones", "data", "batching"},
+    {"attention", "backbones", "data", "batching"},
     {"scoring", "pruning"},
     {"members", "fusion", "finetune", "prediction", "quick_sample"},
-    {"evaluation", "study", "ensemble_io"},
+    {"evaluation", "study", "ensemble_io", "agreement"},
+    {"faithfulness"},
     {"pipeline", "zero_shot"},
     {"cli", "__main__"},
 )

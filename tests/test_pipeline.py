@@ -209,30 +209,6 @@ def test_fine_tuning_refuses_nonsense(backbone, bad):
         hydra.fine_tune(backbone, images(8, 0), **{"epochs": 1, "learning_rate": 1e-3, **bad})
 
 
-def test_captum_methods_agree_with_closed_forms(backbone):
-    data = images(6, 9)
-    inputs = backbone.prepare(list(data.items))
-    labels = torch.tensor(data.labels)
-
-    def log_probability(gates):
-        return backbone.logits(inputs, gates).log_softmax(-1).gather(1, labels[:, None])[:, 0].double()
-
-    ones = torch.ones(1, 3, 5)
-    whole, none = log_probability(ones), log_probability(ones * 0)
-    gradients = hydra.score_heads(backbone, data, method="captum:integrated_gradients")
-    assert gradients.values.sum() == pytest.approx(float((whole - none).mean()), abs=2e-3)
-    shapley = hydra.score_heads(backbone, data, method="captum:shapley_sampling")
-    assert shapley.values.sum() == pytest.approx(float((whole - none).mean()), abs=1e-4)
-    ablation = hydra.score_heads(backbone, data, method="captum:feature_ablation")
-    for layer, head in ((0, 0), (1, 3), (2, 4)):
-        gates = ones.clone()
-        gates[0, layer, head] = 0
-        expected = float((whole - log_probability(gates)).mean())
-        assert ablation.values[layer, head] == pytest.approx(expected, abs=1e-5)
-    plain = hydra.score_heads(backbone, data, method="ablation")
-    np.testing.assert_allclose(ablation.values, plain.values, atol=1e-5)
-
-
 def test_importing_the_core_is_light():
     import subprocess
     import sys

@@ -10,57 +10,16 @@ from sklearn.metrics import roc_auc_score
 
 import hydra_core as hydra
 from hydra_core.data import Dataset
-from hydra_core.data.sources import ArraySource, ImageItems
-from tests import originals
-from tests.originals import Original, cross_entropy
+from tests import rows
+from tests.originals import cross_entropy
 
 FAMILIES = ("vit", "deit-teacher", "bert", "distilbert", "open-clip", "open-clip-quick")
 HEADS_KEPT = 2
 
 
-class Prepared:
-    """A processor that hands out ready tensors: item i is row i of the original's random inputs."""
-
-    def __init__(self, inputs):
-        self.inputs = inputs
-
-    def __call__(self, items):
-        rows = [int(str(item)) if isinstance(item, str) else int(np.asarray(item)[0, 0, 0]) for item in items]
-        return {name: tensor[rows] for name, tensor in self.inputs.items()}
-
-    def save(self, folder):
-        raise NotImplementedError
-
-
-def samples(original: Original, size: int, seed: int) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    if "pixel_values" in original.inputs:
-        shape = (size, *original.inputs["pixel_values"].shape[1:])
-        return {"pixel_values": torch.randn(shape, generator=generator).double() * (1 + seed % 3)}
-    ids = torch.randint(2, 61, (size, 9), generator=generator)
-    mask = (torch.arange(9)[None] < torch.randint(1, 10, (size, 1), generator=generator)).long()
-    return {"input_ids": ids * mask + (1 - mask) * original.inputs["input_ids"].min(), "attention_mask": mask}
-
-
 @pytest.fixture(scope="module", params=FAMILIES)
 def case(request, tmp_path_factory):
-    """Original, backbone, ID and OOD data; the data's items stand for rows of random inputs."""
-    original = originals.build(request.param, tmp_path_factory.mktemp("originals"))
-    backbone = hydra.load_backbone(original.ref, device="cpu", dtype="float64", **original.load_options)
-    known, other = samples(original, 13, seed=5), samples(original, 11, seed=7)
-    both = {name: torch.cat([known[name], other[name]]) for name in known}
-    backbone.processor = Prepared(both)
-    labels = np.arange(13) % len(original.classes)
-
-    def data(rows, targets):
-        if backbone.family == "bert":
-            items, kind = [str(row) for row in rows], "text"
-        else:
-            pixels = np.array([np.full((1, 1), row, dtype=np.uint8) for row in rows])
-            items, kind = ImageItems(ArraySource(pixels)), "image"
-        return Dataset(items, targets, original.classes, kind=kind, name="rows")
-
-    return original, backbone, data(range(13), labels), data(range(13, 24), None), known, other, labels
+    return rows.case(request.param, tmp_path_factory.mktemp("originals"))
 
 
 def plain_circuit(original, known, other, labels, objective, keep):

@@ -210,6 +210,11 @@ class Backbone(Model):
             out = self.network.encoder(x, key_mask=mask, return_attention=True)
         return [maps[0] for maps in out.attention]
 
+    @property
+    def patch_grid(self) -> tuple[int, int] | None:
+        """Rows and columns of an image's patches, which are its last tokens; None for text."""
+        return self.network.embed.patch_grid
+
     def with_network(self, network: Network, *, mask: HeadMask, fingerprint: str) -> "Backbone":
         """A backbone around another network of the same kind."""
         return Backbone(

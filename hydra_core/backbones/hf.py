@@ -51,6 +51,12 @@ class ImageEmbed(Embed):
         """Patches and prefix tokens."""
         return int(self.embeddings.patch_embeddings.num_patches) + self.prefix
 
+    @property
+    def patch_grid(self) -> tuple[int, int]:
+        """Rows and columns of the patches."""
+        size, patch = self.embeddings.patch_embeddings.image_size, self.embeddings.patch_embeddings.patch_size
+        return int(size[0] // patch[0]), int(size[1] // patch[1])
+
     def flops(self, tokens: int) -> int:
         """The patch convolution."""
         return 2 * int(self.embeddings.patch_embeddings.projection.weight.numel()) * (tokens - self.prefix)

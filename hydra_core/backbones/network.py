@@ -27,6 +27,11 @@ class Embed(nn.Module):
         """Tokens of one input where they are fixed (images), else None."""
         return None
 
+    @property
+    def patch_grid(self) -> tuple[int, int] | None:
+        """Rows and columns of an image's patches, which are the last tokens; None for text."""
+        return None
+
     def flops(self, tokens: int) -> int:
         """Operations for one input of `tokens` tokens (2 a multiply-add)."""
         return 0

@@ -46,6 +46,11 @@ class ClipEmbed(Embed):
         """Patches and the class token."""
         return len(self.positional_embedding)
 
+    @property
+    def patch_grid(self) -> tuple[int, int]:
+        """Rows and columns of the patches."""
+        return int(self.grid[0]), int(self.grid[1])
+
     def flops(self, tokens: int) -> int:
         """The patch convolution."""
         return 2 * self.conv1.weight.numel() * (tokens - 1)

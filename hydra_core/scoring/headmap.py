@@ -17,8 +17,11 @@ from hydra_core.errors import HydraError
 from hydra_core.jobs import Progress
 from hydra_core.masks import HeadMask
 from hydra_core.scoring.objective import Objective
+from hydra_core.scoring.race import race_ends, race_layer
 from hydra_core.scoring.results import Circuit
 from hydra_core.scoring.sweep import STATE_BYTES, Sweep
+
+SEARCHES = ("exact", "race")
 
 
 def find_circuit(
@@ -31,6 +34,9 @@ def find_circuit(
     score: str = "msp",
     batch_size: int | None = None,
     progress: Progress | None = None,
+    search: str = "exact",
+    confidence: float = 0.95,
+    seed: int = 0,
     state_bytes: int = STATE_BYTES,
 ) -> Circuit:
     """Find a circuit (HeadMap, Algorithm 1).
@@ -45,7 +51,11 @@ def find_circuit(
         score: OOD score: msp, max_logit, energy or entropy.
         batch_size: the result does not depend on it beyond rounding.
         progress: called after each batch of each layer.
-        state_bytes: memory for hidden states kept between layers.
+        search: `exact`, or `race`: measure a head on more samples only while its place is in doubt (see
+            :mod:`hydra_core.scoring.race`). A race's values rest on the samples in `Circuit.measured`.
+        confidence: of a race: how sure a layer's early decisions together must be that the whole data set agrees.
+        seed: of a race: the order in which samples are seen.
+        state_bytes: memory for hidden states kept between layers; past it they are computed again.
 
     Returns:
         The circuit; equal values choose the lower head index first.
@@ -58,25 +68,52 @@ def find_circuit(
     goal = Objective.check(objective, score, ood is not None)
     counts = check_heads_per_layer(heads_per_layer, backbone)
     labels = check_data(backbone, dataset, ood, goal)
+    if search not in SEARCHES:
+        raise HydraError(f"the search {search!r} is not known; expected one of {', '.join(SEARCHES)}")
+    if not 0.5 <= confidence < 1:
+        raise HydraError(f"confidence must be at least 0.5 and below 1, got {confidence!r}")
+    used = ood if goal.needs_ood else None
+    ends = race_ends(len(dataset), 0 if used is None else len(used)) if search == "race" else None
     sweep = Sweep(
-        backbone, dataset, labels, ood if goal.needs_ood else None, goal,
-        batch_size=check_batch_size(batch_size, backbone), progress=progress, state_bytes=state_bytes,
+        backbone, dataset, labels, used, goal, batch_size=check_batch_size(batch_size, backbone), progress=progress,
+        state_bytes=state_bytes, stage_ends=ends, seed=seed,
     )  # fmt: skip
     rows, chosen = [], []
+    measured = None if ends is None else np.zeros((backbone.num_layers, backbone.max_heads), dtype=np.int64)
     for layer, count in enumerate(counts):
-        values = sweep.measure(layer)
+        if ends is None or measured is None:
+            values = sweep.measure(layer)
+            heads = most_harmful(goal.harm(values), count)
+        else:
+            heads, values, measured[layer] = _race(sweep, layer, count, ends, confidence)
         rows.append(values)
-        chosen.append(most_harmful(goal.harm(values), count))
-        sweep.advance(layer, chosen[-1])
+        chosen.append(heads)
+        sweep.choose(layer, heads)
     keep = HeadMask(
         [[j in heads for j in range(width)] for heads, width in zip(chosen, backbone.mask.widths, strict=True)]
     )
     return Circuit(
         keep, np.array(rows), objective, counts, len(dataset), backbone.fingerprint, dataset.fingerprint,
-        ood_fingerprint=ood.fingerprint if ood is not None and goal.needs_ood else None,
-        num_ood=len(ood) if ood is not None and goal.needs_ood else 0,
-        score=score if goal.needs_ood else None, baseline=sweep.baseline,
+        ood_fingerprint=None if used is None else used.fingerprint, num_ood=0 if used is None else len(used),
+        score=score if goal.needs_ood else None, baseline=sweep.baseline, search=search, measured=measured,
     )  # fmt: skip
+
+
+def _race(
+    sweep: Sweep, layer: int, count: int, ends: Sequence[tuple[int, int]], confidence: float
+) -> tuple[list[int], np.ndarray, np.ndarray]:
+    """One layer's race: the heads chosen, and (max heads,) values and numbers of ID samples behind them."""
+    heads = list(sweep.heads_of(layer))
+    values, numbers = np.full(sweep.backbone.max_heads, np.nan), np.zeros(sweep.backbone.max_heads, dtype=np.int64)
+    if not heads:
+        return [], values, numbers
+
+    def measure(stage: int, wanted: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        return list(zip(*sweep.measure_stage(layer, wanted, stage), strict=True))
+
+    raced = race_layer(heads, count, sweep.objective, measure, ends, confidence)
+    values[heads], numbers[heads] = raced.values, raced.num_samples
+    return raced.chosen, values, numbers
 
 
 def most_harmful(harm: np.ndarray, count: int) -> list[int]:

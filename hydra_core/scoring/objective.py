@@ -60,12 +60,15 @@ class Objective:
             (K,): the mean loss; the AUROC; or for `average` the mean of min-max(loss) and min-max(1 - AUROC) over
             the K candidates, a constant column counting 0.
         """
-        if self.name == "loss":
-            return _mean_loss(losses)
-        aurocs = np.array([auroc(i, o) for i, o in zip(id_scores, ood_scores, strict=True)])
-        if self.name == "ood_auroc":
-            return aurocs
-        return (min_max(_mean_loss(losses)) + min_max(1.0 - aurocs)) / 2.0
+        means = mean_losses(losses) if self.needs_loss else np.zeros(len(losses))
+        aurocs = [auroc(i, o) for i, o in zip(id_scores, ood_scores, strict=True)] if self.needs_ood else means
+        return self.combined(means, np.array(aurocs))
+
+    def combined(self, losses: Floats, aurocs: Floats) -> Floats:
+        """The objective (K,) from each candidate's mean loss (K,) and AUROC (K,); what is not needed is not read."""
+        if self.name == "average":
+            return (min_max(losses) + min_max(1.0 - aurocs)) / 2.0
+        return losses if self.name == "loss" else aurocs
 
     def harm(self, values: Floats) -> Floats:
         """How much each candidate's masking hurts, up to a constant: higher = worse without that head."""
@@ -80,7 +83,8 @@ class Objective:
         }[self.name]
 
 
-def _mean_loss(losses: Floats) -> Floats:
+def mean_losses(losses: Floats) -> Floats:
+    """(K, N) -> (K,), over the finite ones; HydraError where a candidate has none."""
     finite = np.isfinite(losses)
     if not finite.any(axis=1).all():
         raise HydraError("every sample has a non-finite logit, so no loss can be measured; check weights and inputs")

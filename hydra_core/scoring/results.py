@@ -1,7 +1,7 @@
 """What scoring returns: plain values that can be stored, compared and drawn."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,8 @@ class HeadScores:
         convention: one sentence that says what a value means (sign, unit, aggregation).
         num_samples, num_ood: samples that were used; rows with a non-finite logit are left out.
         backbone_fingerprint, data_fingerprint, ood_fingerprint: what the values belong to.
+        standard_error: (L, max heads), of Shapley sampling: the error that drawing permutations leaves in `values`;
+            None where nothing is drawn.
     """
 
     values: Values
@@ -50,6 +52,7 @@ class HeadScores:
     num_ood: int = 0
     score: str | None = None
     seed: int = 0
+    standard_error: Values | None = None
 
     @property
     def num_layers(self) -> int:
@@ -58,13 +61,17 @@ class HeadScores:
 
     def to_json(self) -> str:
         """JSON text that :meth:`from_json` reads back."""
-        data = {**asdict(self), "values": _values_to_list(self.values)}
+        error = None if self.standard_error is None else _values_to_list(self.standard_error)
+        data = {**asdict(self), "values": _values_to_list(self.values), "standard_error": error}
         return json.dumps({"format": "hydra-head-scores", "version": 1, **data})
 
     @classmethod
     def from_json(cls, text: str) -> "HeadScores":
         """Read :meth:`to_json`'s text; HydraError where it is damaged."""
-        return cls(**_fields(text, "hydra-head-scores", "head scores"))
+        data = _fields(text, "hydra-head-scores", "head scores")
+        if data.get("standard_error") is not None:
+            data["standard_error"] = _values_from_list(data["standard_error"])
+        return cls(**data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +86,8 @@ class Circuit:
         objective: ``loss``, ``ood_auroc`` or ``average``.
         heads_per_layer: number of heads chosen in each layer.
         baseline: the objective with no head masked (None for ``average``).
+        search: ``exact`` or ``race``.
+        measured: of a race, the ID samples that each value rests on, (L, max heads); None where all do.
     """
 
     keep: HeadMask
@@ -92,12 +101,14 @@ class Circuit:
     num_ood: int = 0
     score: str | None = None
     baseline: float | None = None
-    excluded: int = field(default=0)
+    search: str = "exact"
+    measured: NDArray[np.int64] | None = None
 
     def to_json(self) -> str:
         """JSON text that :meth:`from_json` reads back."""
         data = {**asdict(self), "values": _values_to_list(self.values)}
         data["keep"] = [list(row) for row in self.keep.keep]
+        data["measured"] = None if self.measured is None else self.measured.tolist()
         return json.dumps({"format": "hydra-circuit", "version": 1, **data})
 
     @classmethod
@@ -106,6 +117,8 @@ class Circuit:
         data = _fields(text, "hydra-circuit", "a circuit")
         data["keep"] = HeadMask.from_dict(data["keep"])
         data["heads_per_layer"] = tuple(data["heads_per_layer"])
+        if data.get("measured") is not None:
+            data["measured"] = np.array(data["measured"], dtype=np.int64)
         return cls(**data)
 
 

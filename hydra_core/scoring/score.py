@@ -40,7 +40,9 @@ def score_heads(
         dataset: data to score on.
         method: `taylor` (mean |dL/dg . g|), `taylor_squared` (mean of its square), `ablation` (how much the objective
             worsens with the head masked, against all heads), `headmap` (the same in HeadMap's layer-conditioned
-            search), `captum:integrated_gradients`, `captum:feature_ablation`, `captum:shapley_sampling`.
+            search), or one of Captum's with the gates as inputs (see :mod:`hydra_core.scoring.captum_scores`):
+            `captum:integrated_gradients`, `captum:feature_ablation`, `captum:shapley_sampling`,
+            `captum:input_x_gradient`.
         ood: OOD data for the objectives `ood_auroc` and `average` (`ablation` and `headmap`).
         objective: `loss`, `ood_auroc` or `average`; gradients and Captum know `loss` alone.
         score: OOD score of the objective.
@@ -64,7 +66,7 @@ def score_heads(
         dataset = dataset.take(num_samples, seed=seed)
         other = None if other is None else other.take(num_samples, seed=seed)
     batch = check_batch_size(batch_size, backbone)
-    counted = len(dataset)
+    counted, error = len(dataset), None
     if method == "headmap":
         circuit = find_circuit(
             backbone, dataset, ood=other, objective=objective, heads_per_layer=heads_per_layer,  # type: ignore[arg-type]
@@ -80,7 +82,7 @@ def score_heads(
                              "'ablation' and 'headmap'")  # fmt: skip
         labels = required_labels(backbone, dataset, f"the method {method!r}")
         if method.startswith("captum:"):
-            samples = captum_scores.captum_samples(
+            samples, error = captum_scores.captum_samples(
                 backbone, dataset, labels, method[len("captum:") :], batch_size=batch, seed=seed, progress=progress
             )
             values, counted = _signed_mean(samples)
@@ -94,11 +96,13 @@ def score_heads(
                 else "mean of |dL/dg . g| in nats (Michel)"
             )
         values[~_present(backbone)] = np.nan
+        if error is not None:
+            error[~_present(backbone)] = np.nan
     used = other if goal.needs_ood else None
     return HeadScores(
         values, method, objective, convention, counted, backbone.fingerprint, dataset.fingerprint,
         ood_fingerprint=None if used is None else used.fingerprint, num_ood=0 if used is None else len(used),
-        score=score if goal.needs_ood else None, seed=seed,
+        score=score if goal.needs_ood else None, seed=seed, standard_error=error,
     )  # fmt: skip
 
 
@@ -121,11 +125,8 @@ def _ablation(
     labels = check_data(backbone, dataset, ood, goal)
     used = ood if goal.needs_ood else None
     sweep = Sweep(backbone, dataset, labels, used, goal, batch_size=batch_size, progress=progress)
-    rows = []
-    for layer in range(backbone.num_layers):
-        rows.append(sweep.measure(layer))
-        sweep.advance(layer, [])
-    return _worsening(np.array(rows), sweep.baseline, goal)
+    values = np.array([sweep.measure(layer) for layer in range(backbone.num_layers)])
+    return _worsening(values, sweep.baseline, goal)
 
 
 def _worsening(values: Floats, baseline: float | None, goal: Objective) -> tuple[Floats, str]:
