@@ -41,7 +41,8 @@ def attention_over_patches(row: Tensor, grid: tuple[int, int]) -> Tensor:
     patches = grid[0] * grid[1]
     if row.shape[-1] < patches:
         raise HydraError(f"{row.shape[-1]} tokens cannot fill a grid of {grid[0]} x {grid[1]} patches")
-    return row[..., -patches:].unflatten(-1, grid)
+    picture: Tensor = row[..., -patches:].unflatten(-1, grid)
+    return picture
 
 
 def attention_entropy(maps: Tensor, key_mask: Tensor | None = None) -> Tensor:

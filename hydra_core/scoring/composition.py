@@ -67,7 +67,8 @@ def composition(backbone: Backbone) -> Composition:
             continue
         _, _, value, out = _head_weights(blocks[first])
         gram = value @ value.transpose(1, 2)  # (H1, dh, dh)
-        written = out if blocks[first].scale1 is None else out * _vector(blocks[first].scale1.weight)
+        scale = blocks[first].scale1
+        written = out if scale is None else out * _vector(scale.weight)
         for second in range(first + 1, layers):
             # Rows of `written` are what a head can add to the stream, seen from one layer further on each time.
             written = _pass_on(written, blocks[second - 1])
