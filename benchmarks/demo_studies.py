@@ -40,8 +40,14 @@ def fill(study: Study, demo: Demo, selection: pipeline.Selection, progress: pipe
     singles = {TAYLOR_SINGLE: keep_highest(scores.values, counts, walked.backbone)}
     singles |= {f"circuit ({circuit.objective})": circuit.keep for circuit in study.circuits().values()}
     inner = pipeline.Stages(stages.next("single models"), len(singles))
+    fused = {part: study.predictions(pipeline.FUSED, part) for part in (pipeline.ID, *study.config.ood)}
     for name, mask in singles.items():
-        predictions = pipeline.predict_parts(prune(walked.backbone, mask), data, inner.next(name))
+        note = inner.next(name)
+        if mask in walked.masks:  # a member: the fused network ran it already, and exactly
+            index = walked.masks.index(mask)
+            predictions = {part: values.member(index) for part, values in fused.items() if values is not None}
+        else:
+            predictions = pipeline.predict_parts(prune(walked.backbone, mask), data, note)
         for part, values in predictions.items():
             study.save_predictions(name, part, values)
         study.save_evaluation(name, pipeline.evaluate_parts(predictions, selection.score))

@@ -1,6 +1,7 @@
 """What attention maps look like: grids of patches, distance and entropy of each head."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,11 +29,12 @@ def patch_grid(num_tokens: int, prefix: int = 1) -> tuple[int, int]:
     return side, side
 
 
-def attention_over_patches(row: Tensor, grid: tuple[int, int]) -> Tensor:
+def attention_over_patches(row: Any, grid: tuple[int, int]) -> Any:
     """One token's attention (..., T) as a picture (..., rows, columns); what goes to tokens in front is left out.
 
     Args:
-        row: attention of one query token; it sums to 1 over all T tokens, so the picture sums to at most 1.
+        row: attention of one query token, a tensor or an array; it sums to 1 over all T tokens, so the picture sums to
+            at most 1.
         grid: rows and columns of the patches, which are the last tokens.
 
     Raises:
@@ -41,8 +43,7 @@ def attention_over_patches(row: Tensor, grid: tuple[int, int]) -> Tensor:
     patches = grid[0] * grid[1]
     if row.shape[-1] < patches:
         raise HydraError(f"{row.shape[-1]} tokens cannot fill a grid of {grid[0]} x {grid[1]} patches")
-    picture: Tensor = row[..., -patches:].unflatten(-1, grid)
-    return picture
+    return row[..., -patches:].reshape(*row.shape[:-1], *grid)
 
 
 def attention_entropy(maps: Tensor, key_mask: Tensor | None = None) -> Tensor:

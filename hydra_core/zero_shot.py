@@ -4,7 +4,7 @@ Heads are chosen on validation parts, results come from test parts. The first OO
 validation part that circuits are searched with; the second is never used for choosing heads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from hydra_core.study import StudyConfig
 if TYPE_CHECKING:
     from hydra_core.backbones.base import Backbone
     from hydra_core.masks import HeadMask
+    from hydra_core.prediction import Predictions
 
 FULL_MODEL, TAYLOR_SINGLE = "full model", "Taylor single"
 
@@ -73,8 +74,7 @@ def zero_shot(
     backbone = pipeline.load_study_backbone(config)
     data = pipeline.load_study_data(config, backbone.class_names, validation_limit or demo.validation_limit)
     models = _models(backbone, data, demo, heads, seed, stages.next("choosing heads"))
-    inner = pipeline.Stages(stages.next("predicting"), len(models))
-    rows = [_row(name, masks, backbone, data, inner.next(name)) for name, masks in models.items()]
+    rows = _rows(models, backbone, data, stages.next("predicting"))
     return {
         "backbone": demo.backbone,
         "data": demo.data,
@@ -132,23 +132,34 @@ def _models(
     }
 
 
-def _row(
-    name: str, masks: "Sequence[HeadMask]", backbone: "Backbone", data: pipeline.StudyData, progress: Progress
-) -> dict[str, Any]:
+def _rows(
+    models: "Mapping[str, list[HeadMask]]", backbone: "Backbone", data: pipeline.StudyData, progress: Progress
+) -> list[dict[str, Any]]:
+    """One row a model. A single pruned model that is a member too is not run again: fusion is exact (see tests)."""
     from hydra_core.fusion import fuse
     from hydra_core.pruning import prune
 
-    pruned = [prune(backbone, mask) for mask in masks]
-    model = pruned[0] if len(pruned) == 1 else fuse(pruned)
-    evaluation = pipeline.evaluate_parts(pipeline.predict_parts(model, data, progress), "msp")
-    return {
-        "name": name,
-        "num_members": len(masks),
-        "heads_kept": [list(mask.kept_per_layer) for mask in masks],
-        "operations_ratio": model.flops() / backbone.flops(),
-        "parameters_ratio": model.num_parameters / backbone.num_parameters,
-        "metrics": evaluation.metrics,
-    }
+    stages = pipeline.Stages(progress, len(models))
+    of_members: dict[HeadMask, dict[str, Predictions]] = {}
+    rows = {}
+    for name, masks in sorted(models.items(), key=lambda item: -len(item[1])):
+        note = stages.next(name)
+        pruned = [prune(backbone, mask) for mask in masks]
+        model = pruned[0] if len(pruned) == 1 else fuse(pruned)
+        known = of_members.get(masks[0]) if len(masks) == 1 else None
+        predictions = known or pipeline.predict_parts(model, data, note)
+        if len(masks) > 1:
+            for i, mask in enumerate(masks):
+                of_members[mask] = {part: values.member(i) for part, values in predictions.items()}
+        rows[name] = {
+            "name": name,
+            "num_members": len(masks),
+            "heads_kept": [list(mask.kept_per_layer) for mask in masks],
+            "operations_ratio": model.flops() / backbone.flops(),
+            "parameters_ratio": model.num_parameters / backbone.num_parameters,
+            "metrics": pipeline.evaluate_parts(predictions, "msp").metrics,
+        }
+    return [rows[name] for name in models]
 
 
 def markdown(result: dict[str, Any]) -> str:

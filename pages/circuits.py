@@ -6,10 +6,12 @@ import streamlit as st
 from hydra_core.figures import circuit_layers, head_heatmap
 from hydra_core.scoring.results import Circuit
 from hydra_core.study import Study
-from pages.ui import cache, charts, frame, jobs, state, work
+from pages.ui import cache, charts, frame, jobs, state, trust, work
 
 OBJECTIVES = {"loss": "Task loss", "ood_auroc": "OOD detection (AUROC)", "average": "Average of both"}
+SEARCHES = {"exact": "exact", "race": "race: faster, on as few samples as decide"}
 SAMPLES = 512
+HEADS, GRAPH, FAITHFULNESS, STABILITY = VIEWS = ("Heads", "Graph", "Faithfulness", "Stability and overlap")
 MAX_MEMBERS = 8
 
 
@@ -29,8 +31,24 @@ def draw(study: Study) -> None:
     with st.expander("Search a circuit", icon=":material/search:", expanded=bool(circuits)):
         form(study, max(facts.widths), default, busy)
     if circuits:
-        overlay(study, circuits, facts)
-        one(study, circuits)
+        views(study, circuits, facts)
+
+
+@frame.fragment
+def views(study: Study, circuits: dict[str, Circuit], facts: cache.Facts) -> None:
+    view = st.segmented_control("View", VIEWS, required=True, **state.bind(study, "circuit view", HEADS, VIEWS))
+    fitting = {name: circuit for name, circuit in circuits.items() if circuit.keep.widths == facts.widths}
+    if not fitting:
+        st.info("The stored circuits belong to another backbone.")
+    elif view == GRAPH:
+        trust.graph(study, fitting, facts)
+    elif view == FAITHFULNESS:
+        trust.faithfulness(study, fitting)
+    elif view == STABILITY:
+        trust.stability(study, fitting)
+    else:
+        overlay(study, fitting, facts)
+        one(study, fitting)
 
 
 def form(study: Study, widest: int, default: int, busy: bool) -> None:
@@ -56,18 +74,19 @@ def form(study: Study, widest: int, default: int, busy: bool) -> None:
             "OOD set", names, **state.bind(study, "circuit ood", names[0], names),
             help="Its validation part is used. A set that helped to choose heads is not unseen any more.",
         )  # fmt: skip
+    search = st.segmented_control(
+        "Search", list(SEARCHES), format_func=SEARCHES.get, required=True,
+        **state.bind(study, "circuit search", "exact", list(SEARCHES)),
+    )  # fmt: skip
     st.button(
         "Search", type="primary", key=state.key("circuits", "go"), disabled=busy,
-        on_click=work.find_circuit, args=(study, objective, ood, heads, samples),
+        on_click=work.find_circuit, args=(study, objective, ood, heads, samples, search),
     )  # fmt: skip
 
 
 def overlay(study: Study, circuits: dict[str, Circuit], facts: cache.Facts) -> None:
     st.subheader("Circuits over one another")
-    names = [name for name, circuit in circuits.items() if circuit.keep.widths == facts.widths]
-    if not names:
-        st.info("The stored circuits belong to another backbone.")
-        return
+    names = list(circuits)
     stored = [name for name in state.chosen(study, "circuits laid over", names[:3]) if name in names]
     shown = st.multiselect("Circuits", names, **state.bind(study, "circuits laid over", stored or names[:3]))
     shown = [name for name in shown if name in names]
@@ -135,7 +154,11 @@ def one(study: Study, circuits: dict[str, Circuit]) -> None:
     charts.draw(figure, name=f"circuit-{name}", key=state.key("circuits", "values"))
     start = "" if circuit.baseline is None else f" With no head masked: {circuit.baseline:.4f}."
     ood = f" + {circuit.num_ood} OOD" if circuit.num_ood else ""
-    st.caption(f"Value: {what}.{start} n = {circuit.num_samples} validation samples{ood}.")
+    raced = ""
+    if circuit.measured is not None:
+        share = circuit.measured.sum() / (sum(circuit.keep.widths) * circuit.num_samples)
+        raced = f" A race: values rest on {share:.0%} of the samples on average."
+    st.caption(f"Value: {what}.{start} n = {circuit.num_samples} validation samples{ood}.{raced}")
 
 
 EXPLAIN = r"""
@@ -148,6 +171,12 @@ Objectives: **task loss** (masking hurts by raising it), **OOD detection** (mask
 AUROC of 1 − largest probability between ID and OOD validation data), and the **average** (the paper's
 CircAvg: in each layer the mean of min-max-scaled loss and min-max-scaled 1 − AUROC). Equal values: the
 lower head first.
+
+**Race**: a head is measured on more samples only while a confidence bound leaves its place in the layer open.
+**Graph**: Q-, K- and V-composition (Elhage et al., 2021), the Frobenius norm of a later head's reading matrix times
+an earlier head's writing matrix, over the product of their norms. **Faithfulness**: the metric with only the k
+highest-ranked heads of each layer, and without them, on test data. **Stability**: the share of bootstrap samples of
+the validation data whose search chooses a head.
 """
 
 frame.page("Circuits", draw, explain=EXPLAIN)

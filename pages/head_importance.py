@@ -5,16 +5,19 @@ import pandas as pd
 import streamlit as st
 
 from hydra_core.figures import head_heatmap
-from hydra_core.masks import HeadMask
 from hydra_core.scoring.results import HeadScores
 from hydra_core.study import Study
-from pages.ui import cache, charts, frame, jobs, quick, state, work
+from pages.ui import cache, charts, frame, head_card, jobs, state, work
 
 METHODS = {
     "taylor": "Taylor: mean |gradient × gate|",
     "taylor_squared": "Taylor, squared",
     "ablation": "Ablation: without this head alone",
     "headmap": "HeadMap: layer by layer",
+    "captum:integrated_gradients": "Captum: integrated gradients",
+    "captum:shapley_sampling": "Captum: Shapley sampling (slow)",
+    "captum:feature_ablation": "Captum: feature ablation",
+    "captum:input_x_gradient": "Captum: input × gradient",
 }
 OBJECTIVES = {"loss": "Task loss", "ood_auroc": "OOD detection (AUROC)", "average": "Average of both"}
 SAMPLES = 512
@@ -84,17 +87,17 @@ def explore(study: Study, stored: dict[str, HeadScores]) -> None:
         help="One outlier does not wash out the rest: it takes the end colour.",
     )  # fmt: skip
     cells = [(int(i), int(j)) for i, j in np.argwhere(np.isfinite(scores.values))]
-    head = selected(study, cells)
+    head = head_card.selected(study, cells)
     figure = head_heatmap(
         scores.values, title="The brighter a head, the more it matters", scale=scale, robust=robust, selected=head,
         unit=scores.method,
     )  # fmt: skip
     charts.pick(
         figure, name=f"head-scores-{name}", key=state.key("scores", "heatmap"),
-        on_pick=lambda place: state.choose(study, "head", f"layer {place[0]}, head {place[1]}"),
+        on_pick=lambda place: head_card.choose(study, place),
     )  # fmt: skip
     st.caption(f"{scores.convention}. Higher = more important. {counted(scores)}. Click a head for its card.")
-    card(study, stored, cells)
+    head_card.draw(study, stored, cells)
     agreement(stored)
     table(scores)
 
@@ -102,63 +105,6 @@ def explore(study: Study, stored: dict[str, HeadScores]) -> None:
 def counted(scores: HeadScores) -> str:
     ood = f" + {scores.num_ood} OOD" if scores.num_ood else ""
     return f"n = {scores.num_samples} validation samples{ood}, objective {scores.objective}, seed {scores.seed}"
-
-
-def label(head: tuple[int, int]) -> str:
-    return f"layer {head[0]}, head {head[1]}"
-
-
-def selected(study: Study, cells: list[tuple[int, int]]) -> tuple[int, int]:
-    wanted = state.chosen(study, "head", "")
-    return next((cell for cell in cells if label(cell) == wanted), cells[0])
-
-
-# --- one head ---
-
-
-def card(study: Study, stored: dict[str, HeadScores], cells: list[tuple[int, int]]) -> None:
-    with st.container(border=True):
-        options = [label(cell) for cell in cells]
-        chosen = st.selectbox("Head", options, **state.bind(study, "head", options[0], options), width=260)
-        layer, head = cells[options.index(chosen)]
-        left, right = st.columns([2, 3])
-        rows = [
-            {
-                "Scores": name,
-                "Value": f"{scores.values[layer, head]:.4g}",
-                "Rank": f"{rank(scores.values, layer, head)} of {np.isfinite(scores.values).sum()}",
-            }
-            for name, scores in stored.items()
-            if scores.values.shape[0] > layer and scores.values.shape[1] > head
-        ]
-        left.markdown("**What the methods say**")
-        left.table(pd.DataFrame(rows).set_index("Scores"))
-        right.markdown("**What happens without it**")
-        with right:
-            frame.guarded(without)(study, layer, head)
-
-
-def rank(values: np.ndarray, layer: int, head: int) -> int:
-    return int((values[np.isfinite(values)] > values[layer, head]).sum()) + 1
-
-
-def without(study: Study, layer: int, head: int) -> None:
-    names = list(study.config.ood)
-    ood = names[0] if names else None
-    full = HeadMask([[True] * width for width in cache.facts(study).widths])
-    with st.spinner("Running the quick sample"):
-        before, after = (row.evaluation for row in quick.table(study, [full.without([(layer, head)])], ood))
-    keys = {"accuracy": "Accuracy", "nll": "NLL (nats)", "ece": "ECE"}
-    if ood:
-        keys[f"ood/{ood}/auroc"] = f"AUROC against {ood}"
-    rows = []
-    for key, text in keys.items():
-        a, b = before.metrics[key], after.metrics[key]
-        change = "–" if a is None or b is None else f"{b - a:+.4f}"
-        rows.append({"": text, "All heads": charts.number(a, 4), "Without it": charts.number(b, 4), "Change": change})
-    st.table(pd.DataFrame(rows).set_index(""))
-    count = f" + {before.ood_counts[ood]} OOD" if ood else ""
-    st.caption(f"Quick sample of validation data, n = {before.num_samples} ID{count}.")
 
 
 # --- all heads ---
@@ -201,6 +147,10 @@ removes it.
 - **Ablation**: how much the objective really worsens with that head alone removed.
 - **HeadMap** (Wang et al., ICLR 2025): the same, layer by layer, with the heads chosen in earlier layers
   already removed.
+- **Captum** (arXiv 2009.07896), with the gates as inputs and no head as the baseline: the mean signed
+  attribution of the true class's log-probability. Integrated gradients (arXiv 1703.01365) follow the gates from 0
+  to 1; Shapley sampling averages over orders in which heads join, with the sampling error it leaves; input ×
+  gradient is the signed Taylor term. A negative value: the head lowers the true class.
 
 A high score says that the method expects harm when the head goes. Methods can disagree: the rank
 correlation shows how much, and the head's card shows what really happens on a quick sample. Scores come

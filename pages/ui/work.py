@@ -1,6 +1,6 @@
 """The long jobs that pages start: each runs the core and, as its last step, writes its result into the study."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hydra_core.errors import HydraError
 from hydra_core.jobs import Progress
@@ -8,7 +8,8 @@ from hydra_core.study import Study
 from pages.ui import cache, equivalence, jobs, results, state
 
 if TYPE_CHECKING:
-    from hydra_core import Circuit
+    from hydra_core import Circuit, Dataset
+    from hydra_core.masks import HeadMask
     from hydra_core.pipeline import StudyData
 
 STRATEGIES = {
@@ -133,7 +134,9 @@ def score_heads(
     jobs.start(str(study.folder), f"Scoring heads: {name}", work)
 
 
-def find_circuit(study: Study, objective: str, ood: str | None, heads: int, samples: int) -> None:
+def find_circuit(
+    study: Study, objective: str, ood: str | None, heads: int, samples: int, search: str = "exact"
+) -> None:
     """Start HeadMap's search for one circuit on the validation data."""
     base = objective if ood is None else f"{objective} {ood}"
     known = study.circuit(base)
@@ -148,7 +151,7 @@ def find_circuit(study: Study, objective: str, ood: str | None, heads: int, samp
         circuit = hydra.find_circuit(
             cache.backbone(study), data.take(min(samples, len(data)), seed=study.config.seed),
             ood=None if other is None else other.take(min(samples, len(other)), seed=study.config.seed),
-            objective=objective, heads_per_layer=heads, progress=progress,
+            objective=objective, heads_per_layer=heads, search=search, seed=study.config.seed, progress=progress,
         )  # fmt: skip
         study.save_circuit(name, circuit)
         state.push(study, "circuit shown", name)
@@ -159,6 +162,65 @@ def find_circuit(study: Study, objective: str, ood: str | None, heads: int, samp
         return f"Circuit {name!r}: {circuit.keep.num_kept} heads chosen"
 
     jobs.start(str(study.folder), f"Searching the circuit {name!r}", work)
+
+
+def measure_faithfulness(study: Study, scores: list[str], circuits: list[str], draws: int, samples: int) -> None:
+    """Start measuring how few heads carry the task, by each ranking and by `draws` random ones, on test data."""
+
+    def work(progress: Progress) -> str:
+        from hydra_core.faithfulness import faithfulness, random_rankings
+
+        progress(0, 0, "loading the backbone and the data")
+        backbone, config = cache.backbone(study), study.config
+
+        def taken(name: str) -> "Dataset":
+            data = cache.dataset(study, name)
+            return data.take(min(samples, len(data)), seed=config.seed)
+
+        rankings: dict[str, Any] = {f"circuit {name}": study.circuit(name) for name in circuits}
+        rankings |= {name: study.scores(name) for name in scores}
+        rankings |= random_rankings(backbone.mask.widths, draws, seed=config.seed)
+        found = faithfulness(
+            backbone, taken("id"), {name: one for name, one in rankings.items() if one is not None},
+            ood={name: taken(name) for name in config.ood}, progress=progress,
+        )  # fmt: skip
+        study.put("faithfulness", "latest", found.to_json())
+        return f"Faithfulness of {len(rankings)} rankings on {found.num_samples} test samples"
+
+    jobs.start(str(study.folder), "Measuring faithfulness", work)
+
+
+def measure_stability(study: Study, name: str, resamples: int, samples: int) -> None:
+    """Start searching a circuit again on bootstrap samples of the validation data."""
+
+    def work(progress: Progress) -> str:
+        import hydra_core as hydra
+        from hydra_core.agreement import stability
+
+        progress(0, 0, "loading the backbone and the data")
+        backbone, circuit = cache.backbone(study), study.circuit(name)
+        if circuit is None:
+            raise HydraError(f"the circuit {name!r} is gone; search it again")
+        ood = next((other for other in study.config.ood if other in name.split()), None)
+
+        def choose(data: "Dataset", other: "Dataset | None", part: Progress | None) -> HeadMask:
+            return hydra.find_circuit(
+                backbone, data, ood=other, objective=circuit.objective, heads_per_layer=circuit.heads_per_layer,
+                progress=part,
+            ).keep  # fmt: skip
+
+        def taken(which: str) -> "Dataset":
+            data = cache.dataset(study, which, cache.SELECTION)
+            return data.take(min(samples, len(data)), seed=study.config.seed)
+
+        other = None if circuit.objective == "loss" or ood is None else taken(ood)
+        found = stability(
+            choose, taken("id"), other, num_resamples=resamples, seed=study.config.seed, progress=progress
+        )
+        study.put("stability", name, found.to_json())
+        return f"Circuit {name!r} on {resamples} resamples: mean overlap {found.mean_overlap:.2f}"
+
+    jobs.start(str(study.folder), f"Stability of the circuit {name!r}", work)
 
 
 def study_data(study: Study) -> "StudyData":

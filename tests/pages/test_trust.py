@@ -1,0 +1,75 @@
+"""The views of a circuit: graph, faithfulness, stability and overlap, with stored results, none, and damaged ones."""
+
+import numpy as np
+import pytest
+
+from hydra_core.agreement import Stability
+from hydra_core.faithfulness import Faithfulness
+from hydra_core.study import Study
+from pages.ui import cache, state
+from tests.pages.conftest import Open, healthy, texts
+
+
+def stored_curves(study: Study, fingerprint: str) -> Faithfulness:
+    kept = list(range(7))
+    names = ("accuracy", "ece", "nll", "ood/mnist/auroc")
+    lines = {name: [k / 6 for k in kept] for name in names}
+    curves = {name: {"keep": lines, "remove": lines} for name in ("circuit loss", "random 0", "random 1")}
+    return Faithfulness(kept, curves, 90, {"mnist": 80}, fingerprint, "data")
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        ("Heads", "Circuits over one another"),
+        ("Graph", "From the weights alone"),
+        ("Faithfulness", "Keep only each layer"),
+        ("Stability and overlap", "Do the objectives choose the same heads?"),
+    ],
+)
+def test_each_view_is_drawn_with_nothing_stored(view: str, expected: str, open_page: Open, study: Study) -> None:
+    state.remember(study, "circuit view", view)
+    at = open_page("circuits", study.name)
+    healthy(at)
+    assert expected in texts(at)
+
+
+def test_a_stored_measurement_is_drawn_with_its_areas(open_page: Open, study: Study) -> None:
+    fingerprint = cache.facts(study).fingerprint
+    study.put("faithfulness", "latest", stored_curves(study, fingerprint).to_json())
+    state.remember(study, "circuit view", "Faithfulness")
+    at = open_page("circuits", study.name)
+    healthy(at)
+    assert len(at.get("plotly_chart")) == 2
+    table = at.table[0].value
+    assert table.loc["circuit loss"].tolist() == ["0.500", "0.500"]  # under a line from 0 to 1
+    assert table.loc["random, mean of 2 (range)"].tolist() == ["0.500 (0.500 to 0.500)"] * 2
+    assert not at.warning
+    study.put("faithfulness", "latest", stored_curves(study, "another").to_json())
+    assert "belong to another backbone" in texts(open_page("circuits", study.name))
+
+
+def test_stability_is_drawn_and_a_damaged_one_is_said_to_be(open_page: Open, study: Study) -> None:
+    name = next(iter(study.circuits()))
+    frequency = np.full((6, 6), 0.5).tolist()
+    study.put("stability", name, Stability(frequency, 4, 40, 0.75, 0).to_json())
+    state.remember(study, "circuit view", "Stability and overlap")
+    state.remember(study, "stability circuit", name)
+    at = open_page("circuits", study.name)
+    healthy(at)
+    assert "Two resamples share 0.75 of their heads" in texts(at)
+    study.path("stability", name).write_text("{half a file")
+    at = open_page("circuits", study.name)
+    healthy(at)
+    assert "cannot be read and must be measured again" in texts(at)
+
+
+def test_a_head_chosen_on_one_page_is_the_one_on_the_other(open_page: Open, study: Study) -> None:
+    state.remember(study, "head", "layer 4, head 3")
+    state.remember(study, "circuit view", "Graph")
+    for page in ("circuits", "head_importance"):
+        at = open_page(page, study.name)
+        healthy(at)
+        box = next(one for one in at.selectbox if one.label == "Head")
+        assert box.value == "layer 4, head 3"
+        assert "goes to the 4 x 4 patches" in texts(at)
