@@ -5,24 +5,39 @@ tests/test_readme.py fails where the README and benchmarks/results disagree.
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.speed import fusion_table
 from hydra_core.zero_shot import DEMOS, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 README = ROOT / "README.md"
+FUSION = ("fusion_small_batches", "fusion_batch_32")  # one file a run: batch 32 alone takes 25 minutes
 
 
-def filled(text: str) -> str:
-    """`text` with each table between its markers made anew from the results."""
+def blocks() -> Iterator[tuple[str, str]]:
+    """Name of each marked block that there are results for, and its text."""
     for name in DEMOS:
         path = RESULTS / f"zero_shot_{name}.json"
         if path.is_file():
-            table = markdown(json.loads(path.read_text(encoding="utf-8")))
-            start, end = f"<!-- table:{name} -->", f"<!-- /table:{name} -->"
-            block = f"{start}\n{table}\n{end}"
-            text = re.sub(f"{re.escape(start)}.*?{re.escape(end)}", lambda _, block=block: block, text, flags=re.DOTALL)
+            yield f"table:{name}", markdown(json.loads(path.read_text(encoding="utf-8")))
+        circuits = RESULTS / f"faithfulness_{name}.md"
+        if circuits.is_file():
+            yield f"faithfulness:{name}", circuits.read_text(encoding="utf-8").strip()
+    rows = []
+    for name in FUSION:
+        rows += json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["fusion"]["rows"]
+    yield "speed", fusion_table(rows)
+
+
+def filled(text: str) -> str:
+    """`text` with each block between its markers made anew from the results."""
+    for name, block in blocks():
+        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        whole = f"{start}\n{block}\n{end}"
+        text = re.sub(f"{re.escape(start)}.*?{re.escape(end)}", lambda _, whole=whole: whole, text, flags=re.DOTALL)
     return text
 
 

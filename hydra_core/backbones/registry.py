@@ -1,7 +1,8 @@
 """``load_backbone``: one reference string in, one checked :class:`Backbone` out."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,20 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """Keep transformers' bars out of logs and of the command line's own progress."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def load_hf_folder(folder: Path, *, ref: str, class_names: Sequence[str] | None) -> Backbone:
     """Load a Hugging Face folder (see :func:`load_backbone`)."""
     config = read_config(folder)
@@ -129,9 +144,10 @@ def load_hf_folder(folder: Path, *, ref: str, class_names: Sequence[str] | None)
     if not any(folder.glob("*.safetensors")):
         raise HydraError(f"{ref!r} has no .safetensors file; save the model with safetensors (no pickle is read)")
     try:
-        model, info = hf.model_class(class_name).from_pretrained(
-            str(folder), dtype=torch.float32, local_files_only=True, use_safetensors=True, output_loading_info=True
-        )
+        with _no_progress_bars():
+            model, info = hf.model_class(class_name).from_pretrained(
+                str(folder), dtype=torch.float32, local_files_only=True, use_safetensors=True, output_loading_info=True
+            )
     except Exception as error:  # transformers and safetensors raise many kinds for a damaged folder
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise HydraError(f"{ref!r} could not be loaded by transformers: {first}") from None

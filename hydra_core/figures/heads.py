@@ -112,8 +112,6 @@ def head_heatmap(
             xgap=1,
             ygap=1,
             hoverinfo="skip",
-            text=_cell_texts(table, kept),
-            texttemplate="%{text}",
             colorbar={
                 "title": {"text": "place within<br>the layer" if by_layer else unit, "side": "top"},
                 "tickformat": ".3~g",
@@ -121,6 +119,7 @@ def head_heatmap(
             },
         )
     )
+    _add_numbers(figure, table, (shown - low) / (high - low), kept, signed)
     _add_marks(figure, table, kept, chosen, selected)
     _add_buttons(figure, table, kept, chosen, unit)
     notes = [f"{table.shape[0]} layers x {table.shape[1]} heads, colour by {'layer' if by_layer else 'value'}"]
@@ -173,16 +172,28 @@ def head_axes(figure: go.Figure, num_layers: int, num_heads: int) -> None:
     figure.update_layout(legend={"y": -60 / (row_height(num_layers) * num_layers)})
 
 
-def _cell_texts(table: Floats, kept: HeadMask | None) -> list[list[str]]:
-    """A number in each cell where there is room; none under a cross."""
-    room = table.shape[1] <= _NUMBERS_UP_TO
-    return [
-        [
-            f"{value:.2g}" if room and np.isfinite(value) and (kept is None or _has(kept, i, j)) else ""
-            for j, value in enumerate(row)
-        ]
-        for i, row in enumerate(table)
-    ]
+def _add_numbers(figure: go.Figure, table: Floats, places: Floats, kept: HeadMask | None, signed: bool) -> None:
+    """A number in each cell where there is room, none under a cross; dark on bright cells, white on dark ones.
+
+    Args:
+        places: (L, H), each cell's place on the colour scale, 0 to 1 within the limits.
+        signed: the scale is the diverging one, bright in the middle, not the sequential one, bright at its end.
+    """
+    if table.shape[1] > _NUMBERS_UP_TO:
+        return
+    cells = [(i, j) for i, j in _cells(table) if kept is None or _has(kept, i, j)]
+    clipped = np.clip(places, 0, 1)
+    bright = np.abs(clipped - 0.5) < 0.3 if signed else clipped > 0.5
+    figure.add_scatter(
+        x=[j for _, j in cells],
+        y=[i for i, _ in cells],
+        mode="text",
+        text=[f"{table[cell]:.2g}" for cell in cells],
+        textfont={"color": ["#10201D" if bright[cell] else "#FFFFFF" for cell in cells], "size": 12},
+        hoverinfo="skip",
+        showlegend=False,
+        name="numbers",
+    )
 
 
 def _has(mask: HeadMask, layer: int, head: int) -> bool:
