@@ -159,6 +159,18 @@ def one(study: Study, circuits: dict[str, Circuit]) -> None:
         share = circuit.measured.sum() / (sum(circuit.keep.widths) * circuit.num_samples)
         raced = f" A race: values rest on {share:.0%} of the samples on average."
     st.caption(f"Value: {what}.{start} n = {circuit.num_samples} validation samples{ood}.{raced}")
+    charts.downloads(long_table(circuit), f"circuit-{name}", circuit.to_json())
+
+
+def long_table(circuit: Circuit) -> pd.DataFrame:
+    """One row a head: the objective without it, and whether it was chosen."""
+    return pd.DataFrame(
+        [
+            {"layer": i, "head": j, "value": circuit.values[i, j], "chosen": keep}
+            for i, row in enumerate(circuit.keep.keep)
+            for j, keep in enumerate(row)
+        ]
+    )
 
 
 EXPLAIN = r"""

@@ -99,7 +99,7 @@ def explore(study: Study, stored: dict[str, HeadScores]) -> None:
     st.caption(f"{scores.convention}. Higher = more important. {counted(scores)}. Click a head for its card.")
     head_card.draw(study, stored, cells)
     agreement(stored)
-    table(scores)
+    table(name, scores)
 
 
 def counted(scores: HeadScores) -> str:
@@ -123,7 +123,7 @@ def agreement(stored: dict[str, HeadScores]) -> None:
     )
 
 
-def table(scores: HeadScores) -> None:
+def table(name: str, scores: HeadScores) -> None:
     with st.expander("All scores as a table", icon=":material/table:"):
         frame_ = pd.DataFrame(
             scores.values,
@@ -131,10 +131,18 @@ def table(scores: HeadScores) -> None:
             columns=[f"head {j}" for j in range(scores.values.shape[1])],
         )
         st.dataframe(frame_.map(lambda value: None if np.isnan(value) else float(f"{value:.4g}")))
-        st.download_button(
-            "Download as CSV", frame_.to_csv(), file_name=f"{scores.method}.csv", mime="text/csv",
-            key=state.key("scores", "csv"), on_click="ignore", icon=":material/download:",
-        )  # fmt: skip
+        charts.downloads(long_table(scores), f"head-scores-{name}", scores.to_json())
+
+
+def long_table(scores: HeadScores) -> pd.DataFrame:
+    """One row a head, with the error that sampling leaves where there is one."""
+    rows = []
+    for layer, head in np.argwhere(np.isfinite(scores.values)):
+        row = {"layer": int(layer), "head": int(head), "value": float(scores.values[layer, head])}
+        if scores.standard_error is not None:
+            row["standard_error"] = float(scores.standard_error[layer, head])
+        rows.append({**row, "method": scores.method, "objective": scores.objective, "samples": scores.num_samples})
+    return pd.DataFrame(rows)
 
 
 EXPLAIN = r"""

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 from hydra_core.figures import ACCENT, MetricTable, alt_text
+from pages.ui import state
 
 _BAR = {"bgcolor": "rgba(0,0,0,0)", "color": "#7C8A87", "activecolor": ACCENT}
 
@@ -54,3 +56,17 @@ def number(value: float | None, digits: int = 3) -> str:
 def percent(value: float | None, digits: int = 1) -> str:
     """A share as percent; a dash where it is undefined."""
     return "–" if value is None else f"{100 * value:.{digits}f} %"
+
+
+def downloads(table: pd.DataFrame, name: str, text: str | None = None) -> None:
+    """Buttons that take a table away as CSV and parquet, and `text`, what the study stores, as JSON."""
+    files: list[tuple[str, str | bytes, str]] = [("CSV", table.to_csv(index=False), "text/csv")]
+    files.append(("parquet", table.to_parquet(index=False), "application/vnd.apache.parquet"))
+    if text is not None:
+        files.append(("JSON", text, "application/json"))
+    with st.container(horizontal=True, gap="small"):
+        for kind, data, mime in files:
+            st.download_button(
+                f"Download as {kind}", data, file_name=f"{name}.{kind.lower()}", mime=mime, on_click="ignore",
+                key=state.key("download", name, kind), icon=":material/download:",
+            )  # fmt: skip

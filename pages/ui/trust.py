@@ -160,10 +160,7 @@ def areas(stored: Faithfulness, metric: str) -> None:
     table.columns = ["Area, heads kept alone", "Area, heads removed"]
     st.table(table)
     st.caption("Area under the curve over the share of heads: the metric's mean along it.")
-    st.download_button(
-        "Download as CSV", long_table(stored).to_csv(index=False), file_name="faithfulness.csv", mime="text/csv",
-        key=state.key("trust", "csv"), on_click="ignore", icon=":material/download:",
-    )  # fmt: skip
+    charts.downloads(long_table(stored), "faithfulness", stored.to_json())
 
 
 def long_table(stored: Faithfulness) -> pd.DataFrame:
