@@ -1,16 +1,16 @@
 """Do methods, objectives and samples agree on the heads? Rank correlation, overlap, and stability under resampling."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hydra_core import artefacts
 from hydra_core.errors import HydraError
 from hydra_core.jobs import Progress, report
-from hydra_core.masks import HeadMask, mean_overlap, parse_json
+from hydra_core.masks import HeadMask, mean_overlap
 
 if TYPE_CHECKING:
     from hydra_core.data.dataset import Dataset
@@ -76,19 +76,12 @@ class Stability:
 
     def to_json(self) -> str:
         """JSON text that :meth:`from_json` reads back."""
-        return json.dumps({"format": "hydra-stability", "version": 1, **asdict(self)})
+        return artefacts.to_text("hydra-stability", asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Stability":
         """Read :meth:`to_json`'s text; HydraError where it is damaged."""
-        data: Any = parse_json(text, "a stability table")
-        if not isinstance(data, dict) or data.pop("format", None) != "hydra-stability":
-            raise HydraError("the file does not hold a stability table")
-        data.pop("version", None)
-        try:
-            return cls(**data)
-        except TypeError as error:
-            raise HydraError(f"the file of a stability table is damaged ({error})") from None
+        return artefacts.read(text, "hydra-stability", "a stability table", lambda data: cls(**data))
 
 
 def stability(

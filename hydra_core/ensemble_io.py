@@ -11,9 +11,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from hydra_core.artefacts import parse_json
 from hydra_core.errors import HydraError
 from hydra_core.fusion import FusedEnsemble
-from hydra_core.masks import HeadMask, mean_overlap, parse_json
+from hydra_core.masks import HeadMask, mean_overlap
 from hydra_core.version import __version__
 
 FORMAT = "hydra-ensemble"

@@ -1,16 +1,15 @@
 """Predictions to metrics: the numbers behind every table and figure."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hydra_core import artefacts
 from hydra_core import metrics as M
 from hydra_core.errors import HydraError
 from hydra_core.jobs import Progress
-from hydra_core.masks import parse_json
 from hydra_core.prediction import Predictions, predict
 
 if TYPE_CHECKING:  # stored predictions are evaluated without torch
@@ -45,19 +44,17 @@ class Evaluation:
 
     def to_json(self) -> str:
         """JSON text that :meth:`from_json` reads back; undefined values are null."""
-        return json.dumps({"format": "hydra-evaluation", "version": 1, **asdict(self)})
+        return artefacts.to_text("hydra-evaluation", asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Evaluation":
         """Read :meth:`to_json`'s text; HydraError where it is damaged."""
-        data = parse_json(text, "an evaluation")
-        if not isinstance(data, dict) or data.pop("format", None) != "hydra-evaluation":
-            raise HydraError("the file does not hold an evaluation")
-        data.pop("version", None)
-        try:
-            return cls(**{**data, "excluded": tuple(data["excluded"])})
-        except (KeyError, TypeError) as error:
-            raise HydraError(f"the file of an evaluation is damaged ({error})") from None
+        return artefacts.read(
+            text,
+            "hydra-evaluation",
+            "an evaluation",
+            lambda data: cls(**{**data, "excluded": tuple(data["excluded"])}),
+        )
 
 
 def evaluate(

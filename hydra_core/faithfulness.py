@@ -6,7 +6,6 @@ Hydra Ensemble keep a number of heads in each layer. Faithfulness is a term of c
 "Interpretability in the Wild", arXiv 2211.00593).
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -14,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hydra_core import artefacts
 from hydra_core.errors import HydraError
 from hydra_core.evaluation import check_classes, evaluate_predictions
 from hydra_core.jobs import Progress, report
-from hydra_core.masks import HeadMask, parse_json
+from hydra_core.masks import HeadMask
 from hydra_core.prediction import predict
 from hydra_core.scoring.results import Circuit, HeadScores
 
@@ -61,19 +61,12 @@ class Faithfulness:
 
     def to_json(self) -> str:
         """JSON text that :meth:`from_json` reads back."""
-        return json.dumps({"format": "hydra-faithfulness", "version": 1, **asdict(self)})
+        return artefacts.to_text("hydra-faithfulness", asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Faithfulness":
         """Read :meth:`to_json`'s text; HydraError where it is damaged."""
-        data = parse_json(text, "faithfulness curves")
-        if not isinstance(data, dict) or data.pop("format", None) != "hydra-faithfulness":
-            raise HydraError("the file does not hold faithfulness curves")
-        data.pop("version", None)
-        try:
-            return cls(**data)
-        except TypeError as error:
-            raise HydraError(f"the file of faithfulness curves is damaged ({error})") from None
+        return artefacts.read(text, "hydra-faithfulness", "faithfulness curves", lambda data: cls(**data))
 
 
 def ranking_of(source: "HeadScores | Circuit") -> Ranking:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from hydra_core.artefacts import parse_json
 from hydra_core.errors import HydraError
 
 if TYPE_CHECKING:
@@ -161,14 +162,6 @@ def _as_bool(value: Any) -> bool:
     if isinstance(value, int | float) and value in (0, 1):
         return bool(value)
     raise HydraError(f"a head mask holds true or false for each head, got {value!r}")
-
-
-def parse_json(text: str, what: str) -> Any:
-    """Parse JSON or raise a :class:`HydraError` that says where the text breaks."""
-    try:
-        return json.loads(text)
-    except (json.JSONDecodeError, TypeError, RecursionError) as error:
-        raise HydraError(f"the file is not {what}: its JSON cannot be read ({error})") from None
 
 
 def describe_widths(widths: Sequence[int]) -> str:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Left to right, as CONTRIBUTING.md draws it: a module may import from its own tier or an earlier one.
 TIERS = (
-    {"errors", "jobs", "masks", "metrics", "figures", "version", "paths", "markdown", "scoring.results"},
+    {"artefacts", "errors", "jobs", "masks", "metrics", "figures", "version", "paths", "markdown", "scoring.results"},
     {"encoder", "block", "grouped", "timing"},
     {"attention", "backbones", "data", "batching"},
     {"scoring", "pruning"},

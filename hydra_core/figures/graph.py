@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from hydra_core.errors import HydraError
 from hydra_core.figures import style
-from hydra_core.figures.heads import head_axes
+from hydra_core.figures.heads import add_targets, head_axes
 from hydra_core.masks import HeadMask
 
 MAX_EDGES = 300  # more are a grey cloud; the strongest are drawn
@@ -161,19 +161,7 @@ def _add_targets(
         lines += [f"read by {', '.join(feeds)}"] if feeds else []
         return "<br>".join(lines)
 
-    figure.add_scatter(
-        x=[j for _, j in cells],
-        y=[i for i, _ in cells],
-        customdata=[list(cell) for cell in cells],
-        hovertext=[says(*cell) for cell in cells],
-        hoverinfo="text",
-        mode="markers",
-        name="heads",
-        marker={"symbol": "circle", "size": 32, "color": "rgba(0,0,0,0)"},
-        selected={"marker": {"color": "rgba(0,0,0,0)"}},
-        unselected={"marker": {"color": "rgba(0,0,0,0)"}},
-        showlegend=False,
-    )
+    add_targets(figure, cells, [says(*cell) for cell in cells], symbol="circle", size=32)
 
 
 def _says(

@@ -1,5 +1,6 @@
 """A value for each attention head: layers down, heads across, both counted from 0."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -247,16 +248,24 @@ def _add_buttons(figure: go.Figure, table: Floats, kept: HeadMask | None, chosen
         value = f"layer {layer}, head {head}<br>{unit}: {table[layer, head]:.4g}"
         return value + (f"<br>{', '.join(state)}" if state else "")
 
+    add_targets(figure, cells, [says(*cell) for cell in cells], symbol="square", size=20)
+
+
+def add_targets(
+    figure: go.Figure, cells: Sequence[tuple[int, int]], texts: Sequence[str], *, symbol: str, size: int
+) -> None:
+    """Invisible marks, one a head, that can be clicked (customdata [layer, head]) and tell their text on hover."""
+    clear = {"marker": {"color": "rgba(0,0,0,0)"}}
     figure.add_scatter(
         x=[j for _, j in cells],
         y=[i for i, _ in cells],
         customdata=[list(cell) for cell in cells],
-        hovertext=[says(*cell) for cell in cells],
+        hovertext=list(texts),
         hoverinfo="text",
         mode="markers",
         name="heads",
-        marker={"symbol": "square", "size": 20, "color": "rgba(0,0,0,0)"},
-        selected={"marker": {"color": "rgba(0,0,0,0)"}},
-        unselected={"marker": {"color": "rgba(0,0,0,0)"}},
+        marker={"symbol": symbol, "size": size, "color": "rgba(0,0,0,0)"},
+        selected=clear,
+        unselected=clear,
         showlegend=False,
     )

@@ -1,14 +1,14 @@
 """What scoring returns: plain values that can be stored, compared and drawn."""
 
-import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hydra_core import artefacts
 from hydra_core.errors import HydraError
-from hydra_core.masks import HeadMask, parse_json
+from hydra_core.masks import HeadMask
 
 Values = NDArray[np.float64]
 
@@ -63,12 +63,16 @@ class HeadScores:
         """JSON text that :meth:`from_json` reads back."""
         error = None if self.standard_error is None else _values_to_list(self.standard_error)
         data = {**asdict(self), "values": _values_to_list(self.values), "standard_error": error}
-        return json.dumps({"format": "hydra-head-scores", "version": 1, **data})
+        return artefacts.to_text("hydra-head-scores", data)
 
     @classmethod
     def from_json(cls, text: str) -> "HeadScores":
         """Read :meth:`to_json`'s text; HydraError where it is damaged."""
-        data = _fields(text, "hydra-head-scores", "head scores")
+        return artefacts.read(text, "hydra-head-scores", "head scores", cls._from_fields)
+
+    @classmethod
+    def _from_fields(cls, data: dict[str, Any]) -> "HeadScores":
+        data["values"] = _values_from_list(data["values"])
         if data.get("standard_error") is not None:
             data["standard_error"] = _values_from_list(data["standard_error"])
         return cls(**data)
@@ -109,27 +113,18 @@ class Circuit:
         data = {**asdict(self), "values": _values_to_list(self.values)}
         data["keep"] = [list(row) for row in self.keep.keep]
         data["measured"] = None if self.measured is None else self.measured.tolist()
-        return json.dumps({"format": "hydra-circuit", "version": 1, **data})
+        return artefacts.to_text("hydra-circuit", data)
 
     @classmethod
     def from_json(cls, text: str) -> "Circuit":
         """Read :meth:`to_json`'s text; HydraError where it is damaged."""
-        data = _fields(text, "hydra-circuit", "a circuit")
+        return artefacts.read(text, "hydra-circuit", "a circuit", cls._from_fields)
+
+    @classmethod
+    def _from_fields(cls, data: dict[str, Any]) -> "Circuit":
+        data["values"] = _values_from_list(data["values"])
         data["keep"] = HeadMask.from_dict(data["keep"])
         data["heads_per_layer"] = tuple(data["heads_per_layer"])
         if data.get("measured") is not None:
             data["measured"] = np.array(data["measured"], dtype=np.int64)
         return cls(**data)
-
-
-def _fields(text: str, expected: str, what: str) -> dict[str, Any]:
-    data = parse_json(text, what)
-    if not isinstance(data, dict) or data.pop("format", None) != expected:
-        raise HydraError(f"the file does not hold {what} (format {expected!r} was expected)")
-    version = data.pop("version", None)
-    if version != 1:
-        raise HydraError(f"this file of {what} has version {version!r}; this program reads version 1")
-    if "values" not in data:
-        raise HydraError(f"the file of {what} is damaged: it has no values")
-    data["values"] = _values_from_list(data["values"])
-    return data

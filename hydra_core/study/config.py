@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from hydra_core.artefacts import parse_json
 from hydra_core.errors import HydraError
-from hydra_core.masks import parse_json
 from hydra_core.version import __version__
 
 FORMAT, VERSION = "hydra-study", 1

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from hydra_core.artefacts import parse_json
 from hydra_core.errors import HydraError
-from hydra_core.masks import parse_json
 from hydra_core.study import files
 from hydra_core.study.config import CONFIG_FILE, StudyConfig, read_config, write_config
 from hydra_core.study.zip import pack
