@@ -35,7 +35,9 @@ class Objective:
         if score == "mutual_information" and name != "loss":
             raise HydraError("mutual information needs an ensemble; score one backbone's heads with msp, entropy, ...")
         if name != "loss" and not has_ood:
-            raise HydraError(f"the objective {name!r} needs OOD data: pass ood=, unlike what the model was trained on")
+            raise HydraError(
+                f"the objective {name!r} needs OOD data, unlike what the model was trained on: pass ood= (on the command line --ood)"
+            )
         return cls(name, score)
 
     @property
