@@ -36,7 +36,8 @@ class Objective:
             raise HydraError("mutual information needs an ensemble; score one backbone's heads with msp, entropy, ...")
         if name != "loss" and not has_ood:
             raise HydraError(
-                f"the objective {name!r} needs OOD data, unlike what the model was trained on: pass ood= (on the command line --ood)"
+                f"the objective {name!r} needs OOD data, unlike what the model was trained on: pass ood= "
+                "(on the command line --ood)"
             )
         return cls(name, score)
 
