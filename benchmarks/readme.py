@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.speed import fusion_table
+from benchmarks.speed import fusion_table, headmap_text
 from hydra_core.zero_shot import DEMOS, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +30,7 @@ def blocks() -> Iterator[tuple[str, str]]:
     for name in FUSION:
         rows += json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["fusion"]["rows"]
     yield "speed", fusion_table(rows)
+    yield "headmap", headmap_text(json.loads((RESULTS / "headmap.json").read_text(encoding="utf-8"))["headmap"])
 
 
 def filled(text: str) -> str:
