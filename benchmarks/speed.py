@@ -160,8 +160,8 @@ def markdown(results: dict[str, Any]) -> str:
 def headmap_text(head: dict[str, Any]) -> str:
     """One sentence on HeadMap against the plain loop."""
     return (
-        f"HeadMap, 12 layers x 6 heads, width 384, 65 tokens, {head['samples']} samples, {head['rounds']} rounds: plain "
-        f"loop {head['seconds'][PLAIN]:.1f} s, find_circuit {head['seconds'][RESUMED]:.1f} s, "
+        f"HeadMap, 12 layers x 6 heads, width 384, 65 tokens, {head['samples']} samples, {head['rounds']} rounds: "
+        f"plain loop {head['seconds'][PLAIN]:.1f} s, find_circuit {head['seconds'][RESUMED]:.1f} s, "
         f"{ratio_text(head[f'{PLAIN} / {RESUMED}'])} x faster; same heads, values differ by at most "
         f"{head['largest_difference']:.0e}."
     )
