@@ -11,7 +11,7 @@ from tests.browser.conftest import SLOW, Server, choose, job_done, picture, sett
 
 @pytest.fixture
 def bert_study(server: Server) -> Study:
-    config = StudyConfig("demo/bert", "demo/movies", {"nyt": "demo/nyt"}, limit=64)
+    config = StudyConfig("demo/bert", "demo/movies", {"nyt": "demo/nyt"}, limit=32)
     return Study.create(server.studies, "circuits-of-bert", config)
 
 
