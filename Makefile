@@ -13,7 +13,7 @@ DEMO_STUDIES := assets/studies
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help app test test-slow lint format types demo-table bench demo-studies clean
+.PHONY: help app test test-slow lint format types demo-table circuit-tables bench demo-studies clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -57,6 +57,10 @@ test-slow: $(VENV)/.requirements-dev.stamp ## the tests that do not fit ten minu
 
 demo-table: $(VENV)/.requirements.stamp ## the zero-shot table of each demo, as Markdown (half an hour on 2 cores)
 	HF_HUB_OFFLINE=1 $(BIN)/python -m hydra_core table --out benchmarks/results
+
+circuit-tables: $(VENV)/.requirements.stamp ## how few heads carry each demo, by ranking and seed (goes on where it was stopped)
+	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.faithfulness
+	$(BIN)/python -m benchmarks.readme
 
 bench: $(VENV)/.requirements.stamp ## the speed table; the GPU part says so where there is no GPU
 	$(BIN)/python -m benchmarks.speed

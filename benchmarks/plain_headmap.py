@@ -54,3 +54,26 @@ def restore(model: Any, weights: Sequence[Tensor]) -> None:
     with torch.no_grad():
         for layer, weight in zip(model.vit.layers, weights, strict=True):
             layer.attention.o_proj.weight.copy_(weight)
+
+
+def predicted_ratio(layers: int, heads: int, width: int, hidden: int, tokens: int) -> float:
+    """Operations of this loop over those of `find_circuit` (2 a multiply-add; linear layers and attention).
+
+    The loop runs the whole network for each head. `find_circuit` runs each layer's attention once, takes each head's
+    own part off, and runs what comes after for each head; in the last layer it needs the read-out token alone.
+    """
+
+    def attention(queries: int) -> int:
+        return 2 * width * width * 2 * (queries + tokens) + 4 * width * queries * tokens
+
+    def mlp(queries: int) -> int:
+        return 4 * queries * width * hidden
+
+    rows = [tokens] * (layers - 1) + [1]
+    passes = [attention(q) + mlp(q) for q in rows]  # one layer, as find_circuit runs it
+    ours = sum(passes)  # the baseline
+    for layer, queries in enumerate(rows):
+        entered = passes[layer - 1] if layer else 0
+        own = 2 * queries * width * width // heads
+        ours += entered + attention(queries) + heads * (own + mlp(queries) + sum(passes[layer + 1 :]))
+    return layers * heads * layers * (attention(tokens) + mlp(tokens)) / ours

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.racing import racing_table
 from benchmarks.speed import fusion_table, headmap_text
 from hydra_core.zero_shot import DEMOS, markdown
 
@@ -30,6 +31,7 @@ def blocks() -> Iterator[tuple[str, str]]:
     for name in FUSION:
         rows += json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["fusion"]["rows"]
     yield "speed", fusion_table(rows)
+    yield "racing", racing_table(json.loads((RESULTS / "racing.json").read_text(encoding="utf-8")))
     yield "headmap", headmap_text(json.loads((RESULTS / "headmap.json").read_text(encoding="utf-8"))["headmap"])
 
 

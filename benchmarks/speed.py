@@ -22,7 +22,7 @@ from PIL import Image
 
 import hydra_core as hydra
 from benchmarks.common import largest_difference, machine, vit_b16, vit_model, vmapped, write_results
-from benchmarks.plain_headmap import plain_headmap, restore
+from benchmarks.plain_headmap import plain_headmap, predicted_ratio, restore
 from hydra_core.markdown import markdown_table
 from hydra_core.timing import Timing, take_turns
 
@@ -162,7 +162,9 @@ def headmap_text(head: dict[str, Any]) -> str:
     return (
         f"HeadMap, 12 layers x 6 heads, width 384, 65 tokens, {head['samples']} samples, {head['rounds']} rounds: "
         f"plain loop {head['seconds'][PLAIN]:.1f} s, find_circuit {head['seconds'][RESUMED]:.1f} s, "
-        f"{ratio_text(head[f'{PLAIN} / {RESUMED}'])} x faster; same heads, values differ by at most "
+        f"{ratio_text(head[f'{PLAIN} / {RESUMED}'])} x faster (the operation count predicts "
+        f"{predicted_ratio(layers=12, heads=6, width=384, hidden=1536, tokens=65):.2f}; fewer tokens at once stay in "
+        "the cache); same heads, values differ by at most "
         f"{head['largest_difference']:.0e}."
     )
 

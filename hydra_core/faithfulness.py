@@ -19,7 +19,7 @@ from hydra_core.evaluation import check_classes, evaluate_predictions
 from hydra_core.jobs import Progress, report
 from hydra_core.masks import HeadMask
 from hydra_core.prediction import predict
-from hydra_core.scoring.results import Circuit, HeadScores
+from hydra_core.scoring.results import Circuit, HeadScores, check_belongs
 
 if TYPE_CHECKING:
     from hydra_core.backbones.base import Backbone
@@ -155,11 +155,7 @@ def faithfulness(
 
 def _checked(name: str, source: "Ranking | HeadScores | Circuit", backbone: "Backbone") -> Ranking:
     if isinstance(source, HeadScores | Circuit):
-        if source.backbone_fingerprint != backbone.fingerprint:
-            raise HydraError(
-                f"the ranking {name!r} was made on another backbone ({source.backbone_fingerprint[:12]}) than "
-                f"{backbone.ref!r} ({backbone.fingerprint[:12]}); score its heads again"
-            )
+        check_belongs(name, source, backbone.fingerprint)
         source = ranking_of(source)
     table = np.asarray(source, dtype=np.float64)
     expected = (backbone.num_layers, backbone.max_heads)

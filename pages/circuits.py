@@ -1,15 +1,16 @@
 """Circuits: search the heads that carry a task, layer by layer, and lay circuits over one another."""
 
+from typing import Any
+
 import pandas as pd
 import streamlit as st
 
 from hydra_core.figures import circuit_layers, head_heatmap
 from hydra_core.scoring.results import Circuit
 from hydra_core.study import Study
-from pages.ui import cache, charts, frame, jobs, state, trust, work
+from pages.ui import cache, charts, fitting, frame, jobs, objective, state, trust, work
 
-OBJECTIVES = {"loss": "Task loss", "ood_auroc": "OOD detection (AUROC)", "average": "Average of both"}
-SEARCHES = {"exact": "exact", "race": "race: faster, on as few samples as decide"}
+SEARCHES = {"exact": "exact: every head on every sample", "race": "race: as few samples as decide"}
 SAMPLES = 512
 HEADS, GRAPH, FAITHFULNESS, STABILITY = VIEWS = ("Heads", "Graph", "Faithfulness", "Stability and overlap")
 MAX_MEMBERS = 8
@@ -26,61 +27,63 @@ def draw(study: Study) -> None:
             "**No circuit has been searched yet.** A circuit is the heads whose removal hurts an objective "
             "most, chosen layer by layer.",
             "Find the circuit of the task loss",
-            lambda: work.find_circuit(study, "loss", None, default, SAMPLES),
+            lambda: work.find_circuit(study, objective.Goal(), default, SAMPLES),
         )
     with st.expander("Search a circuit", icon=":material/search:", expanded=bool(circuits)):
         form(study, max(facts.widths), default, busy)
+    if job is not None and job.active:
+        jobs.watch(job, filling)
     if circuits:
         views(study, circuits, facts)
+
+
+def filling(found: Any) -> None:
+    """The search as it fills layer by layer."""
+    if not isinstance(found, work.Filling):
+        return
+    figure = head_heatmap(
+        found.values, title=f"Searching: {found.layers} of {len(found.values)} layers are chosen", chosen=found.chosen,
+        scale="layer", unit="objective",
+    )  # fmt: skip
+    charts.draw(figure, name="search", key=state.key("circuits", "filling"))
 
 
 @frame.fragment
 def views(study: Study, circuits: dict[str, Circuit], facts: cache.Facts) -> None:
     view = st.segmented_control("View", VIEWS, required=True, **state.bind(study, "circuit view", HEADS, VIEWS))
-    fitting = {name: circuit for name, circuit in circuits.items() if circuit.keep.widths == facts.widths}
-    if not fitting:
-        st.info("The stored circuits belong to another backbone.")
+    circuits = fitting.fitting(study, circuits)
+    if not circuits:
+        st.info("No stored circuit belongs to this backbone and these data: search one above.")
     elif view == GRAPH:
-        trust.graph(study, fitting, facts)
+        trust.graph(study, circuits, facts)
     elif view == FAITHFULNESS:
-        trust.faithfulness(study, fitting)
+        trust.faithfulness(study, circuits)
     elif view == STABILITY:
-        trust.stability(study, fitting)
+        trust.stability(study, circuits)
     else:
-        overlay(study, fitting, facts)
-        one(study, fitting)
+        overlay(study, circuits, facts)
+        one(study, circuits)
 
 
 def form(study: Study, widest: int, default: int, busy: bool) -> None:
-    names = work.selectable(study)
-    objectives = list(OBJECTIVES) if names else ["loss"]
-    columns = st.columns(4)
-    objective = columns[0].selectbox(
-        "Objective",
-        objectives,
-        format_func=OBJECTIVES.get,
-        **state.bind(study, "circuit objective", "loss", objectives),
-    )
-    heads = columns[1].slider(
+    goal = objective.choose(study, "circuit", st.columns(3))
+    columns = st.columns(3)
+    heads = columns[0].slider(
         "Heads a layer", 1, widest, **state.bind_number(study, "circuit heads", default, 1, widest),
         help="So many heads of each layer are chosen: a member keeps them and loses the rest.",
     )  # fmt: skip
-    samples = columns[2].slider(
+    samples = columns[1].slider(
         "Validation samples", 64, 2000, step=64, **state.bind_number(study, "circuit samples", SAMPLES, 64, 2000)
     )
-    ood = None
-    if objective != "loss":
-        ood = columns[3].selectbox(
-            "OOD set", names, **state.bind(study, "circuit ood", names[0], names),
-            help="Its validation part is used. A set that helped to choose heads is not unseen any more.",
-        )  # fmt: skip
-    search = st.segmented_control(
-        "Search", list(SEARCHES), format_func=SEARCHES.get, required=True,
+    search = columns[2].selectbox(
+        "Search", list(SEARCHES), format_func=SEARCHES.get,
         **state.bind(study, "circuit search", "exact", list(SEARCHES)),
+        help="A race measures a head on more samples only while its place in the layer is in doubt. A head it chooses "
+        "may be less important than one left out by a quarter of the spread within the layer, at 90 % confidence.",
     )  # fmt: skip
     st.button(
         "Search", type="primary", key=state.key("circuits", "go"), disabled=busy,
-        on_click=work.find_circuit, args=(study, objective, ood, heads, samples, search),
+        on_click=work.find_circuit, args=(study, goal, heads, samples, search),
     )  # fmt: skip
 
 
@@ -157,7 +160,7 @@ def one(study: Study, circuits: dict[str, Circuit]) -> None:
     raced = ""
     if circuit.measured is not None:
         share = circuit.measured.sum() / (sum(circuit.keep.widths) * circuit.num_samples)
-        raced = f" A race: values rest on {share:.0%} of the samples on average."
+        raced = f" A race: values rest on {share:.0%} of these samples on average."
     st.caption(f"Value: {what}.{start} n = {circuit.num_samples} validation samples{ood}.{raced}")
     charts.downloads(long_table(circuit), f"circuit-{name}", circuit.to_json())
 
@@ -180,7 +183,7 @@ objective over the whole validation set, choose the $n$ heads whose masking hurt
 chosen heads are the circuit: a member **keeps** them and loses the rest.
 
 Objectives: **task loss** (masking hurts by raising it), **OOD detection** (masking hurts by lowering the
-AUROC of 1 − largest probability between ID and OOD validation data), and the **average** (the paper's
+AUROC of the OOD score between ID and OOD validation data), and the **average** (the paper's
 CircAvg: in each layer the mean of min-max-scaled loss and min-max-scaled 1 − AUROC). Equal values: the
 lower head first.
 

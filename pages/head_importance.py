@@ -4,10 +4,11 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
+from hydra_core.agreement import rank_correlation
 from hydra_core.figures import head_heatmap
 from hydra_core.scoring.results import HeadScores
 from hydra_core.study import Study
-from pages.ui import cache, charts, frame, head_card, jobs, state, work
+from pages.ui import cache, charts, fitting, frame, head_card, jobs, objective, state, work
 
 METHODS = {
     "taylor": "Taylor: mean |gradient × gate|",
@@ -19,7 +20,6 @@ METHODS = {
     "captum:feature_ablation": "Captum: feature ablation",
     "captum:input_x_gradient": "Captum: input × gradient",
 }
-OBJECTIVES = {"loss": "Task loss", "ood_auroc": "OOD detection (AUROC)", "average": "Average of both"}
 SAMPLES = 512
 
 
@@ -31,7 +31,7 @@ def draw(study: Study) -> None:
             frame.empty(
                 "**No head has been scored yet.** Taylor scores need one backward pass and take seconds.",
                 "Compute Taylor scores",
-                lambda: work.score_heads(study, "taylor", "taylor", "loss", None, SAMPLES, None),
+                lambda: work.score_heads(study, "taylor", "taylor", objective.Goal(), SAMPLES, None),
             )
     with st.expander("Compute scores", icon=":material/calculate:", expanded=bool(stored) and len(stored) < 2):
         form(study)
@@ -41,38 +41,38 @@ def draw(study: Study) -> None:
 
 def form(study: Study) -> None:
     facts = cache.facts(study)
-    names = work.selectable(study)
     left, middle, right = st.columns(3)
     method = left.selectbox(
         "Method", list(METHODS), format_func=METHODS.get, **state.bind(study, "score method", "taylor", list(METHODS))
-    )
-    objectives = list(OBJECTIVES) if method in ("ablation", "headmap") and names else ["loss"]
-    objective = middle.selectbox(
-        "Objective", objectives, format_func=OBJECTIVES.get, **state.bind(study, "score objective", "loss", objectives)
     )
     samples = right.slider(
         "Validation samples", 64, 2000, step=64, **state.bind_number(study, "score samples", SAMPLES, 64, 2000),
         help="Of the validation part, drawn with the study's seed. More samples give steadier scores.",
     )  # fmt: skip
-    ood, heads = None, None
-    if objective != "loss":
-        ood = left.selectbox("OOD set", names, **state.bind(study, "score ood", names[0], names))
+    heads = None
+    goal = objective.Goal()
+    if method in ("ablation", "headmap"):
+        goal = objective.choose(study, "score", st.columns(3))
     if method == "headmap":
         widest = max(facts.widths)
         heads = middle.slider(
             "Heads a layer that the search chooses", 1, widest,
             **state.bind_number(study, "score heads", max(1, round(widest * 5 / 6)), 1, widest),
         )  # fmt: skip
-    name = " ".join(filter(None, [method, "" if objective == "loss" else objective, ood or ""]))
+    name = method if goal.ood is None else f"{method} {goal.label}"
     job = jobs.current(str(study.folder))
     st.button(
         "Score the heads", type="primary", key=state.key("scores", "go"), disabled=job is not None and job.active,
-        on_click=work.score_heads, args=(study, name, method, objective, ood, samples, heads),
+        on_click=work.score_heads, args=(study, name, method, goal, samples, heads),
     )  # fmt: skip
 
 
 @frame.fragment
 def explore(study: Study, stored: dict[str, HeadScores]) -> None:
+    stored = fitting.fitting(study, stored)
+    if not stored:
+        st.info("No stored scores belong to this backbone and these data: compute some above.")
+        return
     names = list(stored)
     left, middle, right = st.columns([2, 2, 1], vertical_alignment="bottom")
     name = left.selectbox("Scores shown", names, **state.bind(study, "scores shown", names[0], names))
@@ -104,22 +104,24 @@ def explore(study: Study, stored: dict[str, HeadScores]) -> None:
 
 def counted(scores: HeadScores) -> str:
     ood = f" + {scores.num_ood} OOD" if scores.num_ood else ""
-    return f"n = {scores.num_samples} validation samples{ood}, objective {scores.objective}, seed {scores.seed}"
+    told = f" by {objective.SCORES.get(scores.score, scores.score)}" if scores.score else ""
+    return f"n = {scores.num_samples} validation samples{ood}, objective {scores.objective}{told}, seed {scores.seed}"
 
 
 # --- all heads ---
 
 
 def agreement(stored: dict[str, HeadScores]) -> None:
-    shapes = {scores.values.shape for scores in stored.values()}
-    if len(stored) < 2 or len(shapes) != 1:
+    if len(stored) < 2:
         return
     st.subheader("Do the methods agree?")
-    values = pd.DataFrame({name: scores.values.ravel() for name, scores in stored.items()}).dropna()
-    st.table(values.corr(method="spearman").map(lambda value: f"{value:.2f}"))
+    found = rank_correlation({name: scores.values for name, scores in stored.items()})
+    table_ = pd.DataFrame(found, list(stored), list(stored))
+    st.table(table_.map(lambda value: "–" if np.isnan(value) else f"{value:.2f}"))
+    heads = int(np.isfinite(next(iter(stored.values())).values).sum())
     st.caption(
-        f"Spearman rank correlation over {len(values)} heads: 1 = the same order, 0 = unrelated, −1 = the "
-        "opposite order."
+        f"Spearman rank correlation over {heads} heads: 1 = the same order, 0 = unrelated, −1 = the "
+        "opposite order. –: all heads are equal."
     )
 
 

@@ -7,7 +7,7 @@ import streamlit as st
 
 from hydra_core.masks import HeadMask, mean_overlap
 from hydra_core.study import CURRENT_MASKS, Study
-from pages.ui import cache, charts, frame, grid, jobs, presets, quick, state, work
+from pages.ui import cache, charts, fitting, frame, grid, jobs, presets, quick, state, work
 
 NO_COLOUR = "none"
 FULL, TOP, CIRCUIT, RANDOM, COMPLEMENT, INVERT = (
@@ -103,7 +103,8 @@ def set_count(study: Study, facts: cache.Facts, count_key: str) -> None:
 
 
 def preset_form(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None:
-    scores, circuits = study.score_sets(), study.circuits()
+    scores = fitting.fitting(study, study.score_sets())
+    circuits = fitting.fitting(study, study.circuits())
     kinds = [FULL, *([TOP] if scores else []), *([CIRCUIT] if circuits else []), RANDOM, COMPLEMENT, INVERT]
     kind = st.selectbox("Preset", kinds, **state.bind(study, "preset", RANDOM, kinds))
     members = ["all members", *(f"member {i}" for i in range(len(masks)))]

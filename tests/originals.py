@@ -5,13 +5,14 @@ Nothing here uses hydra_core: heads are cut by zeroing columns of the original's
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 CLASSES = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu")
@@ -178,3 +179,38 @@ def cross_entropy(logits: Tensor, labels: np.ndarray) -> np.ndarray:
     rows = logits.double().numpy()
     rows = rows - rows.max(axis=1, keepdims=True)
     return np.log(np.exp(rows).sum(axis=1)) - rows[np.arange(len(rows)), labels]
+
+
+def plain_circuit(
+    original: Original,
+    known: Mapping[str, Tensor],
+    other: Mapping[str, Tensor],
+    labels: np.ndarray,
+    objective: str,
+    keep: int,
+    without: Sequence[tuple[int, int]] = (),
+) -> tuple[set[tuple[int, int]], np.ndarray]:
+    """HeadMap's Algorithm 1 as it is written, over the original model: the whole forward for every head.
+
+    Heads in `without` are gone from the start. Returns the circuit and (L, H) values, NaN where a head is gone.
+    """
+    chosen: list[tuple[int, int]] = []
+    table = np.full((original.layers, original.heads), np.nan)
+    for layer in range(original.layers):
+        losses, aurocs = [], []
+        heads = [head for head in range(original.heads) if (layer, head) not in without]
+        for head in heads:
+            cut = [*without, *chosen, (layer, head)]
+            id_logits, ood_logits = original.logits(cut, known), original.logits(cut, other)
+            losses.append(cross_entropy(id_logits, labels).mean())
+            scores = [1 - torch.softmax(z, -1).max(-1).values.numpy() for z in (id_logits, ood_logits)]
+            truth = np.r_[np.zeros(len(scores[0])), np.ones(len(scores[1]))]
+            aurocs.append(roc_auc_score(truth, np.r_[scores[0], scores[1]]))
+        columns = np.array(losses), 1 - np.array(aurocs)
+        scaled = [(v - v.min()) / (v.max() - v.min()) if v.max() > v.min() else v * 0 for v in columns]
+        values = {"loss": columns[0], "ood_auroc": np.array(aurocs), "average": (scaled[0] + scaled[1]) / 2}[objective]
+        harm = -values if objective == "ood_auroc" else values
+        best = sorted(range(len(heads)), key=lambda i: (-harm[i], i))[:keep]
+        chosen += [(layer, heads[i]) for i in best]
+        table[layer, heads] = values
+    return set(chosen), table

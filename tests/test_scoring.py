@@ -6,12 +6,12 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import roc_auc_score
 
 import hydra_core as hydra
 from hydra_core.data import Dataset
+from hydra_core.scoring.results import check_belongs
 from tests import rows
-from tests.originals import cross_entropy
+from tests.originals import cross_entropy, plain_circuit
 
 FAMILIES = ("vit", "deit-teacher", "bert", "distilbert", "open-clip", "open-clip-quick")
 HEADS_KEPT = 2
@@ -20,28 +20,6 @@ HEADS_KEPT = 2
 @pytest.fixture(scope="module", params=FAMILIES)
 def case(request, tmp_path_factory):
     return rows.case(request.param, tmp_path_factory.mktemp("originals"))
-
-
-def plain_circuit(original, known, other, labels, objective, keep):
-    """HeadMap's Algorithm 1 as it is written, over the original model: the whole forward for every head."""
-    chosen, table = [], []
-    for layer in range(original.layers):
-        losses, aurocs = [], []
-        for head in range(original.heads):
-            cut = [*chosen, (layer, head)]
-            id_logits, ood_logits = original.logits(cut, known), original.logits(cut, other)
-            losses.append(cross_entropy(id_logits, labels).mean())
-            scores = [1 - torch.softmax(z, -1).max(-1).values.numpy() for z in (id_logits, ood_logits)]
-            truth = np.r_[np.zeros(len(scores[0])), np.ones(len(scores[1]))]
-            aurocs.append(roc_auc_score(truth, np.r_[scores[0], scores[1]]))
-        losses, aurocs = np.array(losses), np.array(aurocs)
-        scaled = [(v - v.min()) / (v.max() - v.min()) if v.max() > v.min() else v * 0 for v in (losses, 1 - aurocs)]
-        values = {"loss": losses, "ood_auroc": aurocs, "average": (scaled[0] + scaled[1]) / 2}[objective]
-        harm = -values if objective == "ood_auroc" else values
-        best = sorted(range(original.heads), key=lambda h: (-harm[h], h))[:keep]
-        chosen += [(layer, head) for head in best]
-        table.append(values)
-    return set(chosen), np.array(table)
 
 
 @pytest.mark.parametrize("objective", ["loss", "ood_auroc", "average"])
@@ -53,6 +31,17 @@ def test_find_circuit_equals_the_plain_loop(case, objective):
     assert circuit.keep.kept == expected
     np.testing.assert_allclose(circuit.values, table, rtol=0, atol=1e-5)
     assert torch.equal(before, backbone.logits(known))
+
+
+@pytest.mark.parametrize("objective", ["loss", "average"])
+def test_find_circuit_equals_the_plain_loop_with_uneven_heads(case, objective):
+    original, backbone, data, ood, known, other, labels = case
+    gone = [(0, 1), (1, 0), (1, 2)]
+    expected, table = plain_circuit(original, known, other, labels, objective, 1, without=gone)
+    pruned = hydra.prune(backbone, backbone.mask.without(gone))
+    circuit = hydra.find_circuit(pruned, data, ood=ood, objective=objective, heads_per_layer=1, batch_size=5)
+    assert circuit.keep.kept == expected
+    np.testing.assert_allclose(circuit.values, table, rtol=0, atol=1e-5)
 
 
 def test_find_circuit_does_not_depend_on_batches_or_memory(case):
@@ -181,6 +170,35 @@ def test_scores_of_a_pruned_backbone_are_nan_where_heads_are_gone(case):
         assert np.isfinite(values[~gone]).all()
     circuit = hydra.find_circuit(pruned, data, heads_per_layer=[1, 0, 1])
     assert circuit.keep.kept <= pruned.mask.kept
+
+
+def test_scores_and_circuits_of_other_weights_or_data_are_refused(case):
+    _, backbone, data, *_ = case
+    part = data.take(9, seed=1)
+    found = {
+        "scores": hydra.score_heads(backbone, part, method="taylor", num_samples=8),
+        "circuit": hydra.find_circuit(backbone, part, heads_per_layer=1),
+    }
+    other = Dataset(data.items, None, data.class_names, kind=data.kind, name="without labels")
+    for name, one in found.items():
+        check_belongs(name, one, backbone.fingerprint, data.source_fingerprint)
+        check_belongs(name, one, backbone.fingerprint)
+        with pytest.raises(hydra.HydraError, match=f"'{name}' was made on other data"):
+            check_belongs(name, one, backbone.fingerprint, other.source_fingerprint)
+        pruned = hydra.prune(backbone, backbone.mask.without([(0, 0)]))
+        with pytest.raises(hydra.HydraError, match=f"'{name}' was made on another backbone"):
+            check_belongs(name, one, pruned.fingerprint)
+
+
+def test_each_layer_is_told_when_it_is_done(case):
+    _, backbone, data, *_ = case
+    heard = []
+    circuit = hydra.find_circuit(
+        backbone, data, heads_per_layer=2, layer_done=lambda layer, heads, values: heard.append((layer, heads, values))
+    )
+    assert [layer for layer, *_ in heard] == list(range(backbone.num_layers))
+    assert [tuple(sorted(heads)) for _, heads, _ in heard] == [circuit.keep.kept_in(layer) for layer, *_ in heard]
+    np.testing.assert_array_equal(np.array([values for *_, values in heard]), circuit.values)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ class Dataset:
         name: str,
         skipped: Sequence[Skipped] = (),
         notes: Sequence[str] = (),
+        drawn_from: "Dataset | None" = None,
     ) -> None:
         self.items = items if isinstance(items, ImageItems) else tuple(items)
         self.class_names = None if class_names is None else tuple(class_names)
@@ -47,6 +48,7 @@ class Dataset:
         self.name = name
         self.skipped: tuple[Skipped, ...] = tuple(skipped)
         self.notes: tuple[str, ...] = tuple(notes)
+        self._drawn_from = drawn_from
         self.labels: NDArray[np.int64] | None = None
         if labels is not None:
             self.labels = _checked_labels(labels, len(self.items), self.class_names)
@@ -68,6 +70,11 @@ class Dataset:
         if self.labels is not None:
             digest.update(self.labels.astype("<i8").tobytes())
         return digest.hexdigest()
+
+    @property
+    def source_fingerprint(self) -> str:
+        """The fingerprint of the whole that this was drawn from by subset, take or split; its own where it was not."""
+        return self.fingerprint if self._drawn_from is None else self._drawn_from.fingerprint
 
     def _digests(self) -> Sequence[bytes]:
         if isinstance(self.items, ImageItems):
@@ -99,7 +106,8 @@ class Dataset:
             raise HydraError(f"index {bad} does not exist: {self.name} has samples 0 to {len(self) - 1}")
         chosen = array.tolist()
         items = self.items.view(chosen) if isinstance(self.items, ImageItems) else tuple(self.items[i] for i in chosen)
-        return self._with(items, None if self.labels is None else self.labels[array])
+        whole = self._drawn_from or self
+        return self._with(items, None if self.labels is None else self.labels[array], drawn_from=whole)
 
     def take(self, n: int, seed: int = 0) -> "Dataset":
         """At most `n` samples, each class by its share where there are labels; the order is kept.

@@ -6,7 +6,7 @@ every head is masked, the objective is measured over the whole data set, and the
 chosen. The chosen heads are the circuit: a member keeps them and loses the rest.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from hydra_core.scoring.results import Circuit
 from hydra_core.scoring.sweep import STATE_BYTES, Sweep
 
 SEARCHES = ("exact", "race")
+LayerDone = Callable[[int, list[int], np.ndarray], None]
 
 
 def find_circuit(
@@ -35,9 +36,11 @@ def find_circuit(
     batch_size: int | None = None,
     progress: Progress | None = None,
     search: str = "exact",
-    confidence: float = 0.95,
+    confidence: float = 0.9,
+    tolerance: float = 0.25,
     seed: int = 0,
     state_bytes: int = STATE_BYTES,
+    layer_done: LayerDone | None = None,
 ) -> Circuit:
     """Find a circuit (HeadMap, Algorithm 1).
 
@@ -53,9 +56,14 @@ def find_circuit(
         progress: called after each batch of each layer.
         search: `exact`, or `race`: measure a head on more samples only while its place is in doubt (see
             :mod:`hydra_core.scoring.race`). A race's values rest on the samples in `Circuit.measured`.
-        confidence: of a race: how sure a layer's early decisions together must be that the whole data set agrees.
+        confidence: of a race: how sure a layer's early decisions together must be, 0.5 to 1 (excluded).
+        tolerance: of a race: how much less a chosen head's masking may hurt than that of a head left out, as a share
+            (0 to 1) of the spread of the objective over the layer's heads. 0 asks for the exact search's heads and
+            measures most samples.
         seed: of a race: the order in which samples are seen.
         state_bytes: memory for hidden states kept between layers; past it they are computed again.
+        layer_done: called with each layer's index, its chosen heads (most harmful
+            to mask first in an exact search) and its row of `Circuit.values` when it is done.
 
     Returns:
         The circuit; equal values choose the lower head index first.
@@ -72,48 +80,56 @@ def find_circuit(
         raise HydraError(f"the search {search!r} is not known; expected one of {', '.join(SEARCHES)}")
     if not 0.5 <= confidence < 1:
         raise HydraError(f"confidence must be at least 0.5 and below 1, got {confidence!r}")
+    if not 0 <= tolerance <= 1:
+        raise HydraError(f"tolerance must be from 0 to 1, a share of the layer's spread, got {tolerance!r}")
     used = ood if goal.needs_ood else None
     ends = race_ends(len(dataset), 0 if used is None else len(used)) if search == "race" else None
     sweep = Sweep(
         backbone, dataset, labels, used, goal, batch_size=check_batch_size(batch_size, backbone), progress=progress,
         state_bytes=state_bytes, stage_ends=ends, seed=seed,
     )  # fmt: skip
-    rows, chosen = [], []
+    rows, chosen, baseline = [], [], None
     measured = None if ends is None else np.zeros((backbone.num_layers, backbone.max_heads), dtype=np.int64)
     for layer, count in enumerate(counts):
+        stages = None
         if ends is None or measured is None:
             values = sweep.measure(layer)
             heads = most_harmful(goal.harm(values), count)
         else:
-            heads, values, measured[layer] = _race(sweep, layer, count, ends, confidence)
+            heads, values, measured[layer], stages = _race(sweep, layer, count, ends, confidence, tolerance)
+        if layer == 0:
+            baseline = sweep.measure_baseline(stages)
         rows.append(values)
         chosen.append(heads)
         sweep.choose(layer, heads)
+        if layer_done is not None:
+            layer_done(layer, heads, values)
     keep = HeadMask(
         [[j in heads for j in range(width)] for heads, width in zip(chosen, backbone.mask.widths, strict=True)]
     )
     return Circuit(
         keep, np.array(rows), objective, counts, len(dataset), backbone.fingerprint, dataset.fingerprint,
         ood_fingerprint=None if used is None else used.fingerprint, num_ood=0 if used is None else len(used),
-        score=score if goal.needs_ood else None, baseline=sweep.baseline, search=search, measured=measured,
+        score=score if goal.needs_ood else None, baseline=baseline, search=search, measured=measured,
+        source_fingerprint=dataset.source_fingerprint,
     )  # fmt: skip
 
 
 def _race(
-    sweep: Sweep, layer: int, count: int, ends: Sequence[tuple[int, int]], confidence: float
-) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """One layer's race: the heads chosen, and (max heads,) values and numbers of ID samples behind them."""
+    sweep: Sweep, layer: int, count: int, ends: Sequence[tuple[int, int]], confidence: float, tolerance: float
+) -> tuple[list[int], np.ndarray, np.ndarray, int]:
+    """One layer's race: the heads chosen, (max heads,) values and numbers of ID samples behind them, stages run."""
     heads = list(sweep.heads_of(layer))
     values, numbers = np.full(sweep.backbone.max_heads, np.nan), np.zeros(sweep.backbone.max_heads, dtype=np.int64)
     if not heads:
-        return [], values, numbers
+        return [], values, numbers, 1
 
     def measure(stage: int, wanted: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         return list(zip(*sweep.measure_stage(layer, wanted, stage), strict=True))
 
-    raced = race_layer(heads, count, sweep.objective, measure, ends, confidence)
+    raced = race_layer(heads, count, sweep.objective, measure, ends, confidence, tolerance)
     values[heads], numbers[heads] = raced.values, raced.num_samples
-    return raced.chosen, values, numbers
+    return raced.chosen, values, numbers, raced.num_stages
 
 
 def most_harmful(harm: np.ndarray, count: int) -> list[int]:

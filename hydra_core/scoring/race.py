@@ -1,15 +1,17 @@
 """HeadMap as a race: a head is measured on few samples first, on more only while its place is in doubt.
 
-Racing: Maron and Moore, "Hoeffding Races", NIPS 1993. A layer's n heads are chosen among its candidates; after each
-stage a candidate is taken once it is worse to mask than enough others beyond a confidence bound, and dropped once
-enough others are worse to mask than it. The bound is the normal one on the mean of paired differences between two
-candidates over the same samples, with the finite-population correction (a stage draws without replacement from the
-data set, whose own value the exact search would find) and Bonferroni's correction over the layer's pairs and stages.
+Racing: Maron and Moore, "Hoeffding Races", NIPS 1993. A layer's n heads are chosen among its candidates. After each
+stage they are split into the n that are worst to mask as measured so far and the rest; one of the n is taken once a
+confidence bound says that no head of the rest is worse to mask by more than a tolerance, and one of the rest is
+dropped once none of the n is less bad to mask by more than that (the indifference zone of Kalyanakrishnan et al.,
+"PAC Subset Selection in Stochastic Multi-armed Bandits", ICML 2012; tolerance 0: the exact search's own heads). The
+bound is the normal one on the mean of paired differences between two candidates over the same samples, with the
+finite-population correction (a stage draws without replacement from the data set, whose own value the exact search
+would find) and Bonferroni's correction over the layer's pairs and stages.
 For an AUROC a sample's part is its placement value (DeLong et al., 1988); `average` takes each layer's present ranges
 of loss and AUROC as fixed.
 """
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -72,11 +74,13 @@ class LayerRace:
         chosen: the heads, ascending.
         values: the objective with each candidate masked, on the samples that it was measured on.
         num_samples: ID samples that each candidate was measured on.
+        num_stages: stages that were run.
     """
 
     chosen: list[int]
     values: Floats
     num_samples: NDArray[np.int64]
+    num_stages: int
 
 
 Measure = Callable[[int, Sequence[int]], Sequence[tuple[Floats, Floats, Floats]]]
@@ -89,6 +93,7 @@ def race_layer(
     measure: Measure,
     sizes: Sequence[tuple[int, int]],
     confidence: float,
+    tolerance: float = 0.0,
 ) -> LayerRace:
     """Race one layer's heads.
 
@@ -98,31 +103,39 @@ def race_layer(
         objective: what is measured.
         measure: ``measure(stage, heads)`` gives for each of these heads its losses, ID and OOD scores on that stage.
         sizes: ID and OOD samples seen after each stage; after the last, all of them.
-        confidence: that no decision of this layer before its last stage is another than the whole set's, 0 to 1.
+        confidence: that no decision of this layer before its last stage is worse than the tolerance allows, 0 to 1.
+        tolerance: by how much a head that was taken may be less harmful to mask than one that was left, as a share
+            of the spread (largest less smallest, as measured so far) of the harm over the layer's heads.
     """
     runners = [Candidate(head) for head in heads]
     running, chosen = list(runners), list[int]()
     decisions = max(1, len(heads) * (len(heads) - 1) // 2 * (len(sizes) - 1))
-    bound = float(norm.ppf(1 - (1 - confidence) / (2 * decisions)))
-    values = np.full(len(heads), np.nan)
+    # One-sided: of a pair, only one head can be left out wrongly.
+    bound = float(norm.ppf(1 - (1 - confidence) / decisions))
+    values, stage = np.full(len(heads), np.nan), 0
     for stage, size in enumerate(sizes):
         for runner, parts in zip(running, measure(stage, [r.head for r in running]), strict=True):
             runner.extend(*parts)
         values, parts_of = _harms(objective, runners)
+        harm = dict(zip(heads, objective.harm(values), strict=True))
         left = count - len(chosen)
+        running.sort(key=lambda r: (-harm[r.head], r.head))
+        inside, outside = running[:left], running[left:]
         if stage == len(sizes) - 1:  # everything was seen: what is still open is decided by value, as exactly
-            harm = dict(zip(heads, objective.harm(values), strict=True))
-            chosen += sorted((r.head for r in running), key=lambda head: (-harm[head], head))[:left]
+            chosen += [r.head for r in inside]
             break
-        worse = _surely_worse([parts_of(r) for r in running], size, sizes[-1], bound)
-        taken = worse.sum(axis=1) >= len(running) - left
-        dropped = worse.sum(axis=0) >= left
-        chosen += [r.head for r, yes in zip(running, taken, strict=True) if yes]
-        running = [r for r, gone in zip(running, taken | dropped, strict=True) if not gone]
-        if len(chosen) == count:
+        zone = tolerance * _spread(np.array(list(harm.values())))
+        sure = _not_better(
+            [parts_of(r) for r in inside], [parts_of(r) for r in outside], size, sizes[-1], bound, zone
+        )  # fmt: skip
+        taken, dropped = [bool(row.all()) for row in sure], [bool(column.all()) for column in sure.T]
+        chosen += [r.head for r, yes in zip(inside, taken, strict=True) if yes]
+        if len(chosen) == count or all(dropped):
+            chosen += [r.head for r, yes in zip(inside, taken, strict=True) if not yes]
             break
+        running = [r for r, gone in zip(running, [*taken, *dropped], strict=True) if not gone]
     numbers = np.array([max(len(r.losses), len(r.id_scores)) for r in runners])
-    return LayerRace(sorted(chosen), values, numbers)
+    return LayerRace(sorted(chosen), values, numbers, stage + 1)
 
 
 Parts = tuple[Floats, Floats]
@@ -159,22 +172,33 @@ def mean_losses_of(runners: Sequence[Candidate]) -> Floats:
 
 
 def _scale(values: Floats) -> float:
-    spread = float(values.max() - values.min())
+    spread = _spread(values)
     return 0.0 if spread == 0 else 1.0 / spread
 
 
-def _surely_worse(
-    parts: Sequence[Parts], seen: tuple[int, int], whole: tuple[int, int], bound: float
+def _spread(values: Floats) -> float:
+    """Largest less smallest finite value; 0 where there is none."""
+    finite = values[np.isfinite(values)]
+    return float(finite.max() - finite.min()) if len(finite) else 0.0
+
+
+def _not_better(
+    inside: Sequence[Parts],
+    outside: Sequence[Parts],
+    seen: tuple[int, int],
+    whole: tuple[int, int],
+    bound: float,
+    zone: float,
 ) -> NDArray[np.bool_]:
-    """(K, K): whether masking the row's head is worse than masking the column's, beyond the bound."""
-    worse = np.zeros((len(parts), len(parts)), dtype=bool)
-    for i, j in itertools.permutations(range(len(parts)), 2):
+    """(inside, outside): whether, beyond the bound, masking the one inside is at most `zone` less harmful."""
+    sure = np.zeros((len(inside), len(outside)), dtype=bool)
+    for i, j in np.ndindex(sure.shape):
         means, variance = [0.0, 0.0], 0.0
         for side in (0, 1):
-            paired = parts[i][side] - parts[j][side]
+            paired = inside[i][side] - outside[j][side]
             paired = paired[np.isfinite(paired)]
             if len(paired) > 1:
                 means[side] = float(paired.mean())
                 variance += float(paired.var(ddof=1)) / len(paired) * (1 - seen[side] / whole[side])
-        worse[i, j] = means[0] > bound * variance**0.5
-    return worse
+        sure[i, j] = means[0] + zone > bound * variance**0.5
+    return sure

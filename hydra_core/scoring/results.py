@@ -37,6 +37,7 @@ class HeadScores:
         convention: one sentence that says what a value means (sign, unit, aggregation).
         num_samples, num_ood: samples that were used; rows with a non-finite logit are left out.
         backbone_fingerprint, data_fingerprint, ood_fingerprint: what the values belong to.
+        source_fingerprint: of the whole that the ID samples were drawn from (`Dataset.source_fingerprint`).
         standard_error: (L, max heads), of Shapley sampling: the error that drawing permutations leaves in `values`;
             None where nothing is drawn.
     """
@@ -53,6 +54,7 @@ class HeadScores:
     score: str | None = None
     seed: int = 0
     standard_error: Values | None = None
+    source_fingerprint: str | None = None
 
     @property
     def num_layers(self) -> int:
@@ -89,8 +91,10 @@ class Circuit:
             min-max(1 - AUROC) in the layer. NaN where a layer has no such head.
         objective: ``loss``, ``ood_auroc`` or ``average``.
         heads_per_layer: number of heads chosen in each layer.
-        baseline: the objective with no head masked (None for ``average``).
+        baseline: the objective with no head masked (None for ``average``); of a race, on the samples that its first
+            layer went through.
         search: ``exact`` or ``race``.
+        source_fingerprint: of the whole that the ID samples were drawn from (`Dataset.source_fingerprint`).
         measured: of a race, the ID samples that each value rests on, (L, max heads); None where all do.
     """
 
@@ -107,6 +111,7 @@ class Circuit:
     baseline: float | None = None
     search: str = "exact"
     measured: NDArray[np.int64] | None = None
+    source_fingerprint: str | None = None
 
     def to_json(self) -> str:
         """JSON text that :meth:`from_json` reads back."""
@@ -128,3 +133,29 @@ class Circuit:
         if data.get("measured") is not None:
             data["measured"] = np.array(data["measured"], dtype=np.int64)
         return cls(**data)
+
+
+def check_belongs(
+    name: str, found: HeadScores | Circuit, backbone_fingerprint: str, source_fingerprint: str | None = None
+) -> None:
+    """Refuse scores or a circuit of another backbone, or of other data.
+
+    Args:
+        name: what to call it.
+        backbone_fingerprint: of the backbone it should belong to.
+        source_fingerprint: `Dataset.source_fingerprint` of the data it should come from; None: any.
+
+    Raises:
+        HydraError: naming both.
+    """
+    made = found.backbone_fingerprint
+    if made != backbone_fingerprint:
+        raise HydraError(
+            f"{name!r} was made on another backbone ({made[:12]}) than this one ({backbone_fingerprint[:12]}); make it "
+            "again"
+        )
+    source = found.source_fingerprint
+    if source_fingerprint is not None and source is not None and source != source_fingerprint:
+        raise HydraError(
+            f"{name!r} was made on other data ({source[:12]}) than these ({source_fingerprint[:12]}); make it again"
+        )

@@ -103,6 +103,7 @@ def score_heads(
         values, method, objective, convention, counted, backbone.fingerprint, dataset.fingerprint,
         ood_fingerprint=None if used is None else used.fingerprint, num_ood=0 if used is None else len(used),
         score=score if goal.needs_ood else None, seed=seed, standard_error=error,
+        source_fingerprint=dataset.source_fingerprint,
     )  # fmt: skip
 
 
@@ -125,8 +126,9 @@ def _ablation(
     labels = check_data(backbone, dataset, ood, goal)
     used = ood if goal.needs_ood else None
     sweep = Sweep(backbone, dataset, labels, used, goal, batch_size=batch_size, progress=progress)
+    baseline = sweep.measure_baseline()
     values = np.array([sweep.measure(layer) for layer in range(backbone.num_layers)])
-    return _worsening(values, sweep.baseline, goal)
+    return _worsening(values, baseline, goal)
 
 
 def _worsening(values: Floats, baseline: float | None, goal: Objective) -> tuple[Floats, str]:

@@ -86,7 +86,6 @@ class Sweep:
         self.num_batches = sum(len(stage) for stage in (*self.id_stages, *self.ood_stages))
         self.done, self.total = 0, self.num_batches * (backbone.num_layers + 1)
         self.keep_states = self._state_size(len(dataset) + (len(ood) if ood else 0)) <= state_bytes
-        self.baseline = self._measure_baseline()
 
     def _state_size(self, samples: int) -> int:
         shape = self.backbone.network.encoder.layer(0).shape
@@ -124,8 +123,12 @@ class Sweep:
     # --- measuring -----------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def _measure_baseline(self) -> float | None:
-        """The objective with no head masked; None for `average`, which compares the heads of one layer."""
+    def measure_baseline(self, stages: int | None = None) -> float | None:
+        """The objective with no head masked, over the first `stages` stages; all of them by default.
+
+        None for `average`, which compares the heads of one layer. To be called before heads of the first layer are
+        chosen: it goes on from the states that the first layer's sweep has left.
+        """
 
         def whole(batch: _Batch) -> tuple[Floats, Floats]:
             state, mask = self._enter(batch, 0)
@@ -134,10 +137,10 @@ class Sweep:
             self._tick("all heads")
             return self._samples(logits[None], batch)
 
-        losses, id_scores = _joined([whole(batch) for stage in self.id_stages for batch in stage])
-        _, ood_scores = _joined([whole(batch) for stage in self.ood_stages for batch in stage])
         if self.objective.name == "average":
             return None
+        losses, id_scores = _joined([whole(batch) for stage in self.id_stages[:stages] for batch in stage])
+        _, ood_scores = _joined([whole(batch) for stage in self.ood_stages[:stages] for batch in stage])
         return float(self.objective.values(losses, id_scores, ood_scores)[0])
 
     def heads_of(self, layer: int) -> tuple[int, ...]:

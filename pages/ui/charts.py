@@ -1,4 +1,4 @@
-"""Drawing plotly figures the same way on every page: title in the figure, alt text, a PNG download in its corner."""
+"""Drawing plotly figures the same way on every page: title in the figure, alt text, downloads as PNG and HTML."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +26,7 @@ def draw(figure: Any, *, name: str, key: str) -> None:
     """A chart of hydra_core.figures to look at; its alt text comes with it."""
     figure.update_layout(modebar=_BAR)
     st.plotly_chart(figure, key=key, config=config(name), alt=alt_text(figure))
+    page_download(figure, name, key)
 
 
 def pick(figure: Any, *, name: str, key: str, on_pick: Callable[[Any], None]) -> None:
@@ -41,6 +42,17 @@ def pick(figure: Any, *, name: str, key: str, on_pick: Callable[[Any], None]) ->
     st.plotly_chart(
         figure, key=key, config=config(name), alt=alt_text(figure), on_select=picked, selection_mode="points"
     )
+    page_download(figure, name, key)
+
+
+def page_download(figure: Any, name: str, key: str) -> None:
+    """A button that takes the figure away as an HTML page that works with no network; made when it is clicked."""
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        st.download_button(
+            "HTML", lambda: figure.to_html(include_plotlyjs=True), file_name=f"{name}.html", mime="text/html",
+            on_click="ignore", key=f"{key}/html", icon=":material/download:", type="tertiary",
+            help="Save this figure as an interactive page",
+        )  # fmt: skip
 
 
 def table_html(table: MetricTable) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -40,6 +40,7 @@ class Job:
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
     shown_on: str = ""  # the page that showed how it ended
+    found: Any = None  # what it has found so far, for a page that can draw it
     cancel: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -89,6 +90,20 @@ def start(owner: str, label: str, work: Work) -> Job:
     pool.executor.submit(_run, job, work)
     state.request_full_run()
     return job
+
+
+def show(owner: str, found: Any) -> None:
+    """Called by `owner`'s job: what it has found so far, as a new object each time."""
+    job = current(owner)
+    if job is not None:
+        job.found = found
+
+
+@st.fragment(run_every=POLL_SECONDS)
+def watch(job: Job, draw: Callable[[Any], None]) -> None:
+    """Draw what `job` has found so far, anew while it runs; mount it only while the job is active."""
+    if job.active and job.found is not None:
+        draw(job.found)
 
 
 def dismiss(owner: str) -> None:

@@ -10,7 +10,7 @@ from hydra_core.faithfulness import KEEP, REMOVE, Faithfulness
 from hydra_core.figures import Series, circuit_graph, faithfulness_curve, head_heatmap, strongest_edges
 from hydra_core.scoring.results import Circuit
 from hydra_core.study import Study
-from pages.ui import cache, charts, head_card, jobs, state, work
+from pages.ui import cache, charts, fitting, head_card, jobs, state, work
 
 KINDS = {"q": "Q: as its query", "k": "K: as its key", "v": "V: as its value"}
 EDGES = 60  # that the graph begins with
@@ -67,7 +67,7 @@ def graph(study: Study, circuits: dict[str, Circuit], facts: cache.Facts) -> Non
         "From the weights alone (Elhage et al., 2021): how much of what an earlier head writes a later one reads. "
         "LayerNorm gains on the way are counted, MLPs are not. Click a head for its card."
     )
-    head_card.draw(study, study.score_sets(), cells)
+    head_card.draw(study, fitting.fitting(study, study.score_sets()), cells)
 
 
 # --- faithfulness ---

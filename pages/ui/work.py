@@ -1,16 +1,20 @@
 """The long jobs that pages start: each runs the core and, as its last step, writes its result into the study."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from hydra_core.errors import HydraError
 from hydra_core.jobs import Progress
+from hydra_core.masks import HeadMask
 from hydra_core.study import Study
 from pages.ui import cache, equivalence, jobs, results, state
 
 if TYPE_CHECKING:
     from hydra_core import Circuit, Dataset
-    from hydra_core.masks import HeadMask
     from hydra_core.pipeline import StudyData
+    from pages.ui.objective import Goal
 
 STRATEGIES = {
     "circuit": "Circuits (HeadMap), by objective and OOD set",
@@ -112,20 +116,18 @@ def time_fusion(study: Study, batch_size: int) -> None:
     jobs.start(str(study.folder), f"Timing at batch {batch_size}", work)
 
 
-def score_heads(
-    study: Study, name: str, method: str, objective: str, ood: str | None, samples: int, heads: int | None
-) -> None:
-    """Start scoring all heads; `ood`: the OOD set of an objective that needs one."""
+def score_heads(study: Study, name: str, method: str, goal: "Goal", samples: int, heads: int | None) -> None:
+    """Start scoring all heads."""
 
     def work(progress: Progress) -> str:
         import hydra_core as hydra
 
         progress(0, 0, "loading the backbone and the data")
-        other = None if ood is None else cache.dataset(study, ood, cache.SELECTION)
+        other = None if goal.ood is None else cache.dataset(study, goal.ood, cache.SELECTION)
         data = cache.dataset(study, "id", cache.SELECTION)
         scores = hydra.score_heads(
-            cache.backbone(study), data, method=method, ood=other, objective=objective, heads_per_layer=heads,
-            num_samples=min(samples, len(data)), seed=study.config.seed, progress=progress,
+            cache.backbone(study), data, method=method, ood=other, objective=goal.objective, heads_per_layer=heads,
+            score=goal.score, num_samples=min(samples, len(data)), seed=study.config.seed, progress=progress,
         )  # fmt: skip
         study.save_scores(name, scores)
         state.push(study, "scores shown", name)
@@ -134,11 +136,18 @@ def score_heads(
     jobs.start(str(study.folder), f"Scoring heads: {name}", work)
 
 
-def find_circuit(
-    study: Study, objective: str, ood: str | None, heads: int, samples: int, search: str = "exact"
-) -> None:
+@dataclass(frozen=True)
+class Filling:
+    """A circuit's search so far: (L, max heads) values, NaN where not measured yet, and the heads chosen."""
+
+    values: np.ndarray
+    chosen: HeadMask
+    layers: int
+
+
+def find_circuit(study: Study, goal: "Goal", heads: int, samples: int, search: str = "exact") -> None:
     """Start HeadMap's search for one circuit on the validation data."""
-    base = objective if ood is None else f"{objective} {ood}"
+    base = goal.label
     known = study.circuit(base)
     name = base if known is None or set(known.heads_per_layer) == {heads} else f"{base}, {heads} heads a layer"
 
@@ -146,12 +155,24 @@ def find_circuit(
         import hydra_core as hydra
 
         progress(0, 0, "loading the backbone and the data")
-        other = None if ood is None else cache.dataset(study, ood, cache.SELECTION)
+        other = None if goal.ood is None else cache.dataset(study, goal.ood, cache.SELECTION)
         data = cache.dataset(study, "id", cache.SELECTION)
+        backbone = cache.backbone(study)
+        widths, rows, chosen = backbone.mask.widths, list[np.ndarray](), list[list[int]]()
+
+        def layer_done(layer: int, found: list[int], values: np.ndarray) -> None:
+            rows.append(values)
+            chosen.append(found)
+            table = np.full((len(widths), max(widths)), np.nan)
+            table[: layer + 1] = rows
+            keep = [[j in chosen[i] if i <= layer else False for j in range(width)] for i, width in enumerate(widths)]
+            jobs.show(str(study.folder), Filling(table, HeadMask(keep), layer + 1))
+
         circuit = hydra.find_circuit(
-            cache.backbone(study), data.take(min(samples, len(data)), seed=study.config.seed),
+            backbone, data.take(min(samples, len(data)), seed=study.config.seed),
             ood=None if other is None else other.take(min(samples, len(other)), seed=study.config.seed),
-            objective=objective, heads_per_layer=heads, search=search, seed=study.config.seed, progress=progress,
+            objective=goal.objective, heads_per_layer=heads, score=goal.score, search=search, seed=study.config.seed,
+            progress=progress, layer_done=layer_done,
         )  # fmt: skip
         study.save_circuit(name, circuit)
         state.push(study, "circuit shown", name)
@@ -206,7 +227,7 @@ def measure_stability(study: Study, name: str, resamples: int, samples: int) -> 
         def choose(data: "Dataset", other: "Dataset | None", part: Progress | None) -> HeadMask:
             return hydra.find_circuit(
                 backbone, data, ood=other, objective=circuit.objective, heads_per_layer=circuit.heads_per_layer,
-                progress=part,
+                score=circuit.score or "msp", progress=part,
             ).keep  # fmt: skip
 
         def taken(which: str) -> "Dataset":

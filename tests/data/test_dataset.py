@@ -72,6 +72,14 @@ def test_fingerprint_follows_content_order_and_labels() -> None:
     assert Dataset(base.items, base.labels, base.class_names, kind="text", name="x").fingerprint == base.fingerprint
 
 
+def test_what_is_drawn_from_a_set_remembers_the_whole() -> None:
+    whole = texts([0, 1, 2] * 4)
+    first, rest = whole.split(0.5)
+    for part in (whole, whole.take(5), whole.subset([3, 3, 1]), first, rest.take(2), whole.take(5).subset([0])):
+        assert part.source_fingerprint == whole.fingerprint
+    assert whole.take(5).corrupt("typos", 1).source_fingerprint != whole.fingerprint
+
+
 def test_image_fingerprint_sees_one_changed_pixel() -> None:
     images = np.zeros((2, 4, 4), dtype=np.uint8)
     changed = images.copy()

@@ -1,5 +1,8 @@
 """The views of a circuit: graph, faithfulness, stability and overlap, with stored results, none, and damaged ones."""
 
+import dataclasses
+import time
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,7 @@ from hydra_core.agreement import Stability
 from hydra_core.faithfulness import Faithfulness
 from hydra_core.study import Study
 from pages.ui import cache, state
-from tests.pages.conftest import Open, healthy, texts
+from tests.pages.conftest import Open, button, healthy, texts
 
 
 def stored_curves(study: Study, fingerprint: str) -> Faithfulness:
@@ -73,3 +76,35 @@ def test_a_head_chosen_on_one_page_is_the_one_on_the_other(open_page: Open, stud
         box = next(one for one in at.selectbox if one.label == "Head")
         assert box.value == "layer 4, head 3"
         assert "goes to the 4 x 4 patches" in texts(at)
+
+
+def test_scores_and_circuits_of_other_weights_are_left_out_with_a_word(open_page: Open, study: Study) -> None:
+    scores, (name, circuit) = study.scores("taylor"), next(iter(study.circuits().items()))
+    assert scores is not None
+    study.save_scores("old", dataclasses.replace(scores, backbone_fingerprint="another"))
+    study.save_circuit("old circuit", dataclasses.replace(circuit, backbone_fingerprint="another"))
+    for page, old, known in (("head_importance", "old", "taylor"), ("circuits", "old circuit", name)):
+        at = open_page(page, study.name)
+        assert not at.exception
+        assert f"Left out: '{old}' was made on another backbone (another)" in texts(at)
+        box = next(one for one in at.selectbox if one.label in ("Scores shown", "Circuit"))
+        assert known in box.options
+        assert old not in box.options
+
+
+def test_an_ood_objective_asks_for_its_set_and_its_score(open_page: Open, study: Study) -> None:
+    state.remember(study, "circuit objective", "ood_auroc")
+    state.remember(study, "circuit ood score", "energy")
+    at = open_page("circuits", study.name)
+    healthy(at)
+    boxes = {one.label: one for one in at.selectbox}
+    assert boxes["OOD set"].options == ["mnist"]  # patches are kept for testing alone
+    assert boxes["OOD score"].value == "energy"
+    button(at, "Search").click().run()
+    for _ in range(200):
+        if "ood_auroc mnist energy" in study.circuits():
+            break
+        time.sleep(0.1)
+    circuit = study.circuit("ood_auroc mnist energy")
+    assert circuit is not None
+    assert (circuit.objective, circuit.score) == ("ood_auroc", "energy")
