@@ -75,7 +75,7 @@ def finish(
         height=height,
         margin={"l": 60, "r": 20, "t": 84, "b": 50},
         showlegend=legend,
-        legend={"orientation": "h", "x": 0, "y": -0.18, "xanchor": "left", "yanchor": "top"},
+        legend={"orientation": "h", "x": 0, "y": -0.22, "xanchor": "left", "yanchor": "top"},
         meta={"alt": alt},
     )
     if dark is not None:
