@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.stats import t as student
 from torch import Tensor
 from torch.func import functional_call, vmap
 
@@ -95,3 +97,14 @@ def write_results(name: str, results: dict[str, Any]) -> Path:
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(results, indent=1) + "\n")
     return path
+
+
+def interval(values: list[float | None], digits: int = 3) -> str:
+    """Mean and half-width of the 95 % interval (Student t) over seeds."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values) or not known:
+        return "undefined"
+    if len(known) == 1:
+        return f"{known[0]:.{digits}f}"
+    half = student.ppf(0.975, len(known) - 1) * np.std(known, ddof=1) / len(known) ** 0.5
+    return f"{np.mean(known):.{digits}f} ± {half:.{digits}f}"

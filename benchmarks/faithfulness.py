@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
 
 import hydra_core as hydra
-from benchmarks.common import RESULTS, machine
+from benchmarks.common import RESULTS, interval, machine
 from hydra_core.cli.text import ProgressLine
 from hydra_core.faithfulness import KEEP, REMOVE, Faithfulness, faithfulness, random_rankings
 from hydra_core.markdown import markdown_table
@@ -83,17 +82,6 @@ def _area(found: Faithfulness, ranking: str, direction: str, metric: str) -> flo
 
 def path_of(name: str, seed: int) -> Path:
     return RESULTS / f"faithfulness_{name}_seed{seed}.json"
-
-
-def interval(values: list[float | None]) -> str:
-    """Mean and half-width of the 95 % interval over seeds."""
-    known = [value for value in values if value is not None]
-    if len(known) < len(values) or not known:
-        return "undefined"
-    if len(known) == 1:
-        return f"{known[0]:.3f}"
-    half = student.ppf(0.975, len(known) - 1) * np.std(known, ddof=1) / len(known) ** 0.5
-    return f"{np.mean(known):.3f} ± {half:.3f}"
 
 
 def table(results: list[dict[str, Any]]) -> str:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from hydra_core.finetune import fine_tune
     from hydra_core.fusion import FusedEnsemble, fuse
     from hydra_core.members import make_members
-    from hydra_core.prediction import Predictions, predict
+    from hydra_core.merging import MergeGap, merge_gap
+    from hydra_core.prediction import Predictions, predict, stack_members
     from hydra_core.pruning import prune
     from hydra_core.scoring import find_circuit, score_heads
     from hydra_core.scoring.results import Circuit, HeadScores
@@ -47,7 +48,10 @@ _LAZY = {
     "FusedEnsemble": "hydra_core.fusion",
     "fuse": "hydra_core.fusion",
     "make_members": "hydra_core.members",
+    "MergeGap": "hydra_core.merging",
+    "merge_gap": "hydra_core.merging",
     "Predictions": "hydra_core.prediction",
+    "stack_members": "hydra_core.prediction",
     "predict": "hydra_core.prediction",
     "prune": "hydra_core.pruning",
     "find_circuit": "hydra_core.scoring",
@@ -68,6 +72,7 @@ __all__ = [
     "HeadMask",
     "HeadScores",
     "HydraError",
+    "MergeGap",
     "Predictions",
     "Study",
     "StudyConfig",
@@ -82,12 +87,14 @@ __all__ = [
     "load_ensemble",
     "make_members",
     "mean_overlap",
+    "merge_gap",
     "metrics",
     "predict",
     "prune",
     "read_mask_file",
     "save_ensemble",
     "score_heads",
+    "stack_members",
     "write_mask_file",
 ]
 

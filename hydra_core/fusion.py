@@ -62,6 +62,13 @@ class FusedEnsemble(Model):
         """The ensemble's probabilities (B, C): the mean of the members' softmax."""
         return self.member_logits(inputs).softmax(-1).mean(0)
 
+    def with_network(self, network: Network, *, fingerprint: str) -> "FusedEnsemble":
+        """An ensemble around another network of the same kind."""
+        return FusedEnsemble(
+            network, self.processor, self.spec, ref=self.ref, family=self.family, class_names=self.class_names,
+            fingerprint=fingerprint, masks=self.masks, report=self.report,
+        )  # fmt: skip
+
     def __repr__(self) -> str:
         heads = [mask.kept_per_layer for mask in self.masks]
         return f"FusedEnsemble({self.ref!r}, {self.family}, members={self.num_members}, heads={heads}, {self.device})"

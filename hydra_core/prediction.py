@@ -1,5 +1,6 @@
 """Model and data to stored logits, streamed in batches."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -128,3 +129,31 @@ def predict(
     return Predictions(
         logits, labels, excluded, model.class_names, model.fingerprint, dataset.fingerprint, dataset.name
     )
+
+
+def stack_members(predictions: Sequence[Predictions]) -> Predictions:
+    """Predictions of several models on the same samples as one ensemble's: the unfused members, or a deep ensemble.
+
+    Args:
+        predictions: of at least one model, all on the same data and classes.
+
+    Raises:
+        HydraError: none, or predictions on different data or classes.
+    """
+    if not predictions:
+        raise HydraError("an ensemble needs the predictions of at least one model, got none")
+    first = predictions[0]
+    for other in predictions[1:]:
+        for what, a, b in (
+            ("data", first.data_fingerprint, other.data_fingerprint),
+            ("classes", first.class_names, other.class_names),
+        ):
+            if a != b:
+                raise HydraError(f"predictions of one ensemble need the same {what}, got {a!s:.40} and {b!s:.40}")
+    logits = np.concatenate([one.logits for one in predictions])
+    bad = ~np.isfinite(logits).all(axis=(0, 2))
+    logits[:, bad] = np.nan
+    return Predictions(
+        logits, first.labels, tuple(int(i) for i in np.flatnonzero(bad)), first.class_names,
+        "|".join(one.model_fingerprint for one in predictions), first.data_fingerprint, first.data_name,
+    )  # fmt: skip

@@ -74,3 +74,15 @@ def case(name: str, folder: Path) -> Case:
 
     rest = range(NUM_ID, NUM_ID + NUM_OOD)
     return Case(original, backbone, data(range(NUM_ID), labels, "rows"), data(rest, None, "rest"), known, other, labels)
+
+
+def images(size: int, seed: int, classes=originals.CLASSES, labelled: bool = True, name: str = "noise") -> Dataset:
+    """Noise images of the small ViT's size with a line whose place is the class."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(size) % len(classes)
+    pixels = rng.integers(0, 256, (size, 18, 18, 3), dtype=np.uint8)
+    pixels[np.arange(size), labels * 2, :, :] = 255  # something to learn
+    return Dataset(
+        ImageItems(ArraySource(pixels)), labels if labelled else None, classes if labelled else None,
+        kind="image", name=name,
+    )  # fmt: skip

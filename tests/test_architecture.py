@@ -13,11 +13,11 @@ ROOT = Path(__file__).resolve().parents[1]
 TIERS = (
     {"artefacts", "errors", "jobs", "masks", "metrics", "figures", "version", "paths", "markdown", "scoring.results"},
     {"encoder", "block", "grouped", "timing"},
-    {"attention", "backbones", "data", "batching"},
+    {"attention", "backbones", "data", "batching", "minibatches", "checkpoint"},
     {"scoring", "pruning"},
-    {"members", "fusion", "finetune", "prediction", "quick_sample"},
-    {"evaluation", "study", "ensemble_io", "agreement"},
-    {"faithfulness"},
+    {"members", "fusion", "prediction", "quick_sample"},
+    {"finetune", "evaluation", "study", "ensemble_io", "agreement"},
+    {"faithfulness", "merging"},
     {"pipeline", "zero_shot"},
     {"cli", "__main__"},
 )

@@ -8,22 +8,11 @@ from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 import hydra_core as hydra
 from hydra_core.data import Dataset
-from hydra_core.data.sources import ArraySource, ImageItems
 from hydra_core.pipeline import Parts, StudyData, predict_parts
 from tests import originals
+from tests.rows import images
 
 CLASSES = originals.CLASSES
-
-
-def images(size: int, seed: int, classes=CLASSES, labelled: bool = True, name: str = "noise") -> Dataset:
-    rng = np.random.default_rng(seed)
-    labels = np.arange(size) % len(classes)
-    pixels = rng.integers(0, 256, (size, 18, 18, 3), dtype=np.uint8)
-    pixels[np.arange(size), labels * 2, :, :] = 255  # a line whose place is the class: something to learn
-    return Dataset(
-        ImageItems(ArraySource(pixels)), labels if labelled else None, classes if labelled else None,
-        kind="image", name=name,
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -161,52 +150,6 @@ def test_overlap_is_limited_or_refused(backbone):
         hydra.make_members(backbone, data, num_members=2, strategy="random", heads_per_layer=5)
     with pytest.raises(hydra.HydraError, match="'magic' is not known"):
         hydra.make_members(backbone, data, strategy="magic", heads_per_layer=2)
-
-
-def test_fine_tuning_learns_and_leaves_the_original_alone(backbone):
-    data = images(70, 7)
-    pruned = hydra.prune(backbone, backbone.mask.without([(0, 0), (1, 1)]))
-    inputs = backbone.prepare(list(data.items))
-    before = pruned.logits(inputs)
-    tuned = hydra.fine_tune(pruned, data, epochs=3, learning_rate=3e-3, batch_size=16, seed=1)
-    assert torch.equal(pruned.logits(inputs), before)
-    loss = torch.nn.functional.cross_entropy
-    labels = torch.tensor(data.labels)
-    assert loss(tuned.logits(inputs), labels) < loss(before, labels) - 0.1
-    assert tuned.mask == pruned.mask
-    assert tuned.fingerprint != pruned.fingerprint
-    again = hydra.fine_tune(pruned, data, epochs=3, learning_rate=3e-3, batch_size=16, seed=1)
-    assert torch.equal(again.logits(inputs), tuned.logits(inputs)), "seeded, so the same again"
-
-
-def test_fusing_fine_tuned_members_averages_the_mlp(backbone):
-    """Against members whose MLP was replaced by the mean by hand."""
-    import copy
-
-    data = images(35, 8)
-    members = [hydra.prune(backbone, backbone.mask.without([(0, head)])) for head in range(3)]
-    tuned = [hydra.fine_tune(m, data, epochs=1, learning_rate=1e-3, seed=i) for i, m in enumerate(members)]
-    fused = hydra.fuse(tuned)
-    assert fused.report["mlp_max_difference"] > 0
-    assert fused.report["embeddings"] == "averaged"
-    assert fused.report["readouts"] == "per member"
-    networks = [copy.deepcopy(member.network) for member in tuned]
-    states = [network.state_dict() for network in networks]
-    for name in states[0]:
-        if ".fc" in name or name.startswith("embed."):
-            mean = torch.stack([state[name].double() for state in states]).mean(0).float()
-            for state in states:
-                state[name].copy_(mean)
-    inputs = backbone.place(backbone.prepare(list(data.items)))
-    with torch.no_grad():
-        expected = torch.cat([network(inputs) for network in networks])
-    torch.testing.assert_close(fused.member_logits(inputs), expected, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("bad", [{"epochs": 0}, {"epochs": 1.5}, {"learning_rate": 0.0}, {"learning_rate": 5}])
-def test_fine_tuning_refuses_nonsense(backbone, bad):
-    with pytest.raises(hydra.HydraError, match=next(iter(bad))):
-        hydra.fine_tune(backbone, images(8, 0), **{"epochs": 1, "learning_rate": 1e-3, **bad})
 
 
 def test_importing_the_core_is_light():
