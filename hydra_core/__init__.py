@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hydra_core.fusion import FusedEnsemble, fuse
     from hydra_core.members import make_members
     from hydra_core.merging import MergeGap, merge_gap
+    from hydra_core.model_export import export_model
     from hydra_core.prediction import Predictions, predict, stack_members
     from hydra_core.pruning import prune
     from hydra_core.scoring import find_circuit, score_heads
@@ -44,6 +45,7 @@ _LAZY = {
     "Evaluation": "hydra_core.evaluation",
     "evaluate": "hydra_core.evaluation",
     "evaluate_predictions": "hydra_core.evaluation",
+    "export_model": "hydra_core.model_export",
     "fine_tune": "hydra_core.finetune",
     "FusedEnsemble": "hydra_core.fusion",
     "fuse": "hydra_core.fusion",
@@ -79,6 +81,7 @@ __all__ = [
     "__version__",
     "evaluate",
     "evaluate_predictions",
+    "export_model",
     "find_circuit",
     "fine_tune",
     "fuse",

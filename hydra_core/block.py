@@ -120,7 +120,8 @@ class Block(nn.Module):
             m, b, t, _ = projected.shape
             y = projected.view(m * b, t, parts, -1, dh)  # members folded into the batch
             return y.permute(2, 0, 3, 1, 4).unbind(0)  # parts x (M*B, H, T, dh)
-        split = [y.view(*y.shape[:2], parts, -1, dh) for y in projected]  # each (B, T, parts, H, dh)
+        # each (B, T, parts, H, dh), without members that have no head here
+        split = [y.view(*y.shape[:2], parts, -1, dh) for y in projected if y.shape[-1]]
         return torch.cat(split, dim=3).permute(2, 0, 3, 1, 4).unbind(0)  # parts x (B, S, T, dh)
 
     def head_outputs(self, x: Tensor, key_mask: Tensor | None = None, queries: int | None = None) -> Tensor:
@@ -138,12 +139,13 @@ class Block(nn.Module):
             return x.new_zeros(x.shape[1] * (self.shape.num_members if self.even else 1), 0,
                                queries or x.shape[2], self.shape.head_dim)  # fmt: skip
         q, k, v = self._queries_keys_values(x, queries)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=self._attention_mask(key_mask, q.shape[0]))
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=self._attention_mask(key_mask))
 
-    def _attention_mask(self, key_mask: Tensor | None, batch: int) -> Tensor | None:
+    def _attention_mask(self, key_mask: Tensor | None) -> Tensor | None:
         if key_mask is None:
             return None
-        return key_mask.repeat(batch // key_mask.shape[0], 1)[:, None, None, :]  # (M*B or B, 1, 1, T)
+        folded = self.shape.num_members if self.even else 1  # members in the batch axis
+        return (key_mask.repeat(folded, 1) if folded > 1 else key_mask)[:, None, None, :]  # (M*B or B, 1, 1, T)
 
     def attention_maps(self, x: Tensor, key_mask: Tensor | None = None) -> list[Tensor]:
         """One (B, H, T, T) tensor a member, rows sum to 1: softmax(q k / sqrt(dh)) written out."""
@@ -151,7 +153,7 @@ class Block(nn.Module):
             return [x.new_zeros(x.shape[1], 0, x.shape[2], x.shape[2]) for _ in self.counts]
         q, k, _ = self._queries_keys_values(x, None)
         scores = q @ k.transpose(-2, -1) * self.shape.head_dim**-0.5
-        mask = self._attention_mask(key_mask, q.shape[0])
+        mask = self._attention_mask(key_mask)
         if mask is not None:
             scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
         return self.by_member(scores.softmax(-1))
@@ -173,6 +175,11 @@ class Block(nn.Module):
     def project(self, heads: Tensor) -> Tensor:
         """Output projection of :meth:`head_outputs`'s tensor -> (M, B, Q, D), bias included."""
         members = self.shape.num_members
+        if not any(self.counts):
+            batch, queries = heads.shape[0] // (members if self.even else 1), heads.shape[2]
+            empty = heads.new_zeros(batch, queries, 0)
+            alone: Tensor = self.out([empty] * members)
+            return alone
         if self.even:
             mb, h, q, dh = heads.shape
             projected: Tensor = self.out(heads.transpose(1, 2).reshape(members, mb // members, q, h * dh))

@@ -99,6 +99,9 @@ class GroupedLinear(nn.Module):
 
 def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x (..., in) times weight (in, out) plus bias; an input of width 0 gives the bias alone."""
+    if weight.shape[0] == 0:  # an exported graph must hold no tensor without elements
+        zeros = x.new_zeros(*x.shape[:-1], weight.shape[1])
+        return zeros if bias is None else zeros + bias
     return F.linear(x, weight.t(), bias)
 
 

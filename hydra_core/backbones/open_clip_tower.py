@@ -38,7 +38,7 @@ class ClipEmbed(Embed):
                 f"{expected[0]}x{expected[1]}; pass the images through prepare() first"
             )
         x = self.conv1(pixels).flatten(2).transpose(1, 2)  # (B, T - 1, D)
-        x = torch.cat([self.class_embedding.expand(len(x), 1, -1), x], dim=1) + self.positional_embedding
+        x = torch.cat([self.class_embedding.expand(x.shape[0], 1, -1), x], dim=1) + self.positional_embedding
         tokens: Tensor = self.ln_pre(x)
         return tokens
 
