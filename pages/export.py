@@ -1,9 +1,18 @@
 """Export: masks, the fused model, the study, and the Python lines that reproduce it."""
 
+import json
+from typing import Any
+
 import streamlit as st
 
+from hydra_core.masks import fused_fingerprint, pruned_fingerprint
 from hydra_core.study import CURRENT_MASKS, Study
-from pages.ui import frame, recipe, state, takeaway
+from pages.ui import cache, frame, jobs, recipe, state, takeaway, work
+
+FILES = {
+    "onnx": ("ONNX", "for onnxruntime and most inference servers."),
+    "torch": ("torch.export", "for `torch.export.load` in Python or C++."),
+}
 
 
 def draw(study: Study) -> None:
@@ -25,6 +34,7 @@ def draw(study: Study) -> None:
             icon=":material/download:", key=state.key("export", "masks"), on_click="ignore",
         )  # fmt: skip
         model(study)
+        single_file(study)
     st.subheader("The whole study")
     st.markdown("Scores, circuits, masks, predictions and settings in one zip, which opens again under Start.")
     st.download_button(
@@ -58,6 +68,51 @@ def model(study: Study) -> None:
         mime="application/zip", type="primary",
         icon=":material/download:", key=state.key("export", "model"), on_click="ignore",
     )  # fmt: skip
+
+
+def single_file(study: Study) -> None:
+    """The fused network as ONNX or torch.export: made by a job, offered once it is checked."""
+    st.subheader("One file for other programs")
+    st.markdown(
+        "The fused network alone, with any batch size: prepared inputs go in, each member's logits and the mean "
+        "probabilities come out. It needs no hydra_core. The file is loaded again and compared before it is offered."
+    )
+    job = jobs.current(str(study.folder))
+    for column, (format, (title, how)) in zip(st.columns(2), FILES.items(), strict=True):
+        with column.container(border=True):
+            st.markdown(f"**{title}** {how}")
+            known = made(study, format)
+            st.button(
+                "Make it again" if known else f"Make the {title} file", key=state.key("export", "make", format),
+                type="secondary" if known else "primary", disabled=job is not None and job.active,
+                on_click=work.export_fused, args=(study, format),
+            )  # fmt: skip
+            if known is None:
+                continue
+            path = study.folder / "exports" / str(known["file"])
+            st.download_button(
+                f"Download {title} ({path.stat().st_size / 1e6:.1f} MB)", path.read_bytes,
+                file_name=f"{study.name}-{path.name}", mime="application/octet-stream", type="primary",
+                icon=":material/download:", key=state.key("export", "file", format), on_click="ignore",
+            )  # fmt: skip
+            st.caption(
+                f"Loaded again at batch sizes {', '.join(map(str, known['batches']))}: logits differ from the "
+                f"network's by at most {known['max_difference']:.1e} (limit {known['tolerance']:.1e})."
+            )
+
+
+def made(study: Study, format: str) -> dict[str, Any] | None:
+    """What is known of the file of the members as they are now; None where there is none."""
+    masks, facts = study.active_masks, cache.known_facts(study)
+    try:
+        known = json.loads(study.get("exports", format) or "null")
+        if known is None or masks is None or facts is None:
+            return None
+        now = fused_fingerprint([pruned_fingerprint(facts.fingerprint, mask) for mask in masks])
+        fits = known["fingerprint"] == now and (study.folder / "exports" / known["file"]).is_file()
+    except (ValueError, KeyError, TypeError):
+        return None  # damaged: it is made again
+    return known if fits else None
 
 
 EXPLAIN = """

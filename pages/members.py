@@ -6,13 +6,10 @@ import pandas as pd
 import streamlit as st
 
 from hydra_core.masks import HeadMask, mean_overlap
-from hydra_core.study import CURRENT_MASKS, Study
-from pages.ui import cache, charts, fitting, frame, grid, jobs, presets, quick, state, work
+from hydra_core.study import Study
+from pages.ui import cache, charts, frame, grid, jobs, mask_tools, presets, quick, state, work
 
 NO_COLOUR = "none"
-FULL, TOP, CIRCUIT, RANDOM, COMPLEMENT, INVERT = (
-    "All heads", "Top heads by score", "A circuit", "Random heads", "Complement of another member", "Invert",
-)  # fmt: skip
 
 
 def draw(study: Study) -> None:
@@ -69,11 +66,11 @@ def toolbar(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None:
         count_key = state.key("members", "count")
         st.session_state[count_key] = len(masks)
         st.number_input(
-            "Members", min_value=2, max_value=8, key=count_key, width=130,
+            "Members", min_value=2, max_value=mask_tools.MAX_MEMBERS, key=count_key, width=130,
             on_change=set_count, args=(study, facts, count_key),
         )  # fmt: skip
         with st.popover("Presets", icon=":material/auto_awesome:"):
-            preset_form(study, facts, masks)
+            mask_tools.preset_form(study, facts, masks)
         st.button(
             "Undo", icon=":material/undo:", disabled=not steps.undo, key=state.key("members", "undo"),
             on_click=state.step, args=(study, facts.fingerprint), kwargs={"back": True},
@@ -83,14 +80,16 @@ def toolbar(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None:
             on_click=state.step, args=(study, facts.fingerprint), kwargs={"back": False},
         )  # fmt: skip
         with st.popover("Named sets", icon=":material/bookmark:"):
-            named_sets(study, facts, masks)
+            mask_tools.named_sets(study, facts, masks)
+        with st.popover("Mask files", icon=":material/file_open:"):
+            mask_tools.mask_files(study, facts, masks)
         st.selectbox(
             "Colour kept heads by", [NO_COLOUR, *colour_sources(study)], width=260,
             **state.bind(study, "members colour", NO_COLOUR, [NO_COLOUR, *colour_sources(study)]),
         )  # fmt: skip
     st.caption(
-        "Click a head to keep or cut it, or drag over several. Keyboard: Tab to a member, arrows to move, "
-        "Space to toggle."
+        "Click a head to keep or cut it, or drag over several; a layer's or head's number takes the whole row or "
+        "column. Keyboard: Tab to a member, arrows to move, Space to toggle."
     )
 
 
@@ -100,82 +99,6 @@ def set_count(study: Study, facts: cache.Facts, count_key: str) -> None:
     more = [presets.full(facts.widths)] * max(0, wanted - len(masks))
     state.set_masks(study, [*masks[:wanted], *more], facts.fingerprint, f"{wanted} members")
     state.request_full_run()
-
-
-def preset_form(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None:
-    scores = fitting.fitting(study, study.score_sets())
-    circuits = fitting.fitting(study, study.circuits())
-    kinds = [FULL, *([TOP] if scores else []), *([CIRCUIT] if circuits else []), RANDOM, COMPLEMENT, INVERT]
-    kind = st.selectbox("Preset", kinds, **state.bind(study, "preset", RANDOM, kinds))
-    members = ["all members", *(f"member {i}" for i in range(len(masks)))]
-    target = st.selectbox("For", members, **state.bind(study, "preset target", members[0], members))
-    widest = max(facts.widths)
-    heads, source, other, seed = 0, "", 0, 0
-    if kind in (TOP, RANDOM):
-        heads = st.slider(
-            "Heads a layer", 0, widest, **state.bind(study, "preset heads", max(1, round(widest * 2 / 3)))
-        )
-    if kind == TOP:
-        source = st.selectbox(
-            "Score", list(scores), **state.bind(study, "preset score", next(iter(scores)), list(scores))
-        )
-    if kind == CIRCUIT:
-        source = st.selectbox(
-            "Circuit",
-            list(circuits),
-            **state.bind(study, "preset circuit", next(iter(circuits)), list(circuits)),
-        )
-        st.caption("For all members: each takes another circuit, in the order of the list.")
-    if kind == RANDOM:
-        seed = int(st.number_input("Seed", 0, 10_000, **state.bind(study, "preset seed", 0)))
-    if kind == COMPLEMENT:
-        names = [f"member {i}" for i in range(len(masks))]
-        other = names.index(st.selectbox("Of", names, **state.bind(study, "preset other", names[0], names)))
-    if not scores:
-        st.caption("Scores from Head importance and circuits from Circuits appear here once they are computed.")
-
-    def new_mask(member: int) -> HeadMask:
-        if kind == TOP:
-            return presets.top_heads(scores[source].values, heads, facts.widths)
-        if kind == CIRCUIT:
-            order = list(circuits)
-            shift = member if target == members[0] else 0
-            return circuits[order[(order.index(source) + shift) % len(order)]].keep
-        if kind == RANDOM:
-            return presets.random_heads(heads, facts.widths, seed + member)
-        if kind == COMPLEMENT:
-            return masks[other].complement()
-        return masks[member].complement() if kind == INVERT else presets.full(facts.widths)
-
-    def apply() -> None:
-        chosen = range(len(masks)) if target == members[0] else [members.index(target) - 1]
-        new = [new_mask(i) if i in chosen else mask for i, mask in enumerate(masks)]
-        state.set_masks(study, new, facts.fingerprint, f"preset: {kind}")
-
-    st.button("Apply", type="primary", key=state.key("members", "apply"), on_click=frame.safely(apply))
-
-
-def named_sets(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None:
-    name = st.text_input("Save these masks as", key=state.key("members", "set name"), max_chars=60)
-    st.button(
-        "Save", key=state.key("members", "save set"), disabled=not name.strip() or name.strip() == CURRENT_MASKS,
-        on_click=frame.safely(lambda: study.save_masks(name.strip(), masks, facts.fingerprint, "saved by hand")),
-    )  # fmt: skip
-    sets = {key: value for key, value in study.mask_sets().items() if key != CURRENT_MASKS}
-    if not sets:
-        st.caption("No named sets yet.")
-        return
-    chosen = st.selectbox("Stored sets", list(sets), key=state.key("members", "stored set"))
-    left, right = st.columns(2)
-    left.button(
-        "Load", key=state.key("members", "load set"), type="primary",
-        on_click=frame.safely(lambda: state.set_masks(study, sets[chosen], facts.fingerprint, f"set: {chosen}")),
-    )  # fmt: skip
-    right.button(
-        "Delete",
-        key=state.key("members", "delete set"),
-        on_click=frame.safely(lambda: study.remove("masks", chosen)),
-    )
 
 
 def colour_sources(study: Study) -> list[str]:

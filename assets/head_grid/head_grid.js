@@ -79,11 +79,11 @@ class HeadGrid {
       table.className = "cells";
       table.style.gridTemplateColumns = `auto repeat(${widest}, var(--cell)) auto`;
       table.append(label("", "corner"));
-      for (let h = 0; h < widest; h += 1) table.append(label(h, "column"));
+      for (let h = 0; h < widest; h += 1) table.append(line(h, "column", m, null, h));
       table.append(label("kept", "kept"));
       const rows = [];
       for (let l = 0; l < layers; l += 1) {
-        table.append(label(`L${l}`, "row"));
+        table.append(line(`L${l}`, "row", m, l, null));
         const row = [];
         for (let h = 0; h < widest; h += 1) {
           if (h >= heads[l]) {
@@ -147,13 +147,37 @@ class HeadGrid {
     });
   }
 
-  set(place, keep, stroke) {
+  push(place, keep, stroke) {
     const [member, layer, head] = place;
     if (this.masks[member][layer][head] === keep) return;
     nextNumber += 1;
     this.pending.events.push({ n: nextNumber, member, layer, head, keep, stroke });
+  }
+
+  flush() {
     this.paint();
     this.send({ nonce: this.pending.nonce, events: this.pending.events.slice() });
+  }
+
+  set(place, keep, stroke) {
+    const before = this.pending.events.length;
+    this.push(place, keep, stroke);
+    if (this.pending.events.length > before) this.flush();
+  }
+
+  /* A whole row or column: cut where all of it is kept, else kept; one stroke, so one step to undo. */
+  toggleLine(member, layer, head) {
+    const places = [];
+    this.masks[member].forEach((row, l) =>
+      row.forEach((_, h) => {
+        if ((layer === null || l === layer) && (head === null || h === head)) places.push([member, l, h]);
+      })
+    );
+    const keep = !places.every(([m, l, h]) => this.masks[m][l][h]);
+    nextStroke += 1;
+    const stroke = `${nextNumber}-${nextStroke}`;
+    places.forEach((place) => this.push(place, keep, stroke));
+    this.flush();
   }
 
   toggle(place) {
@@ -196,6 +220,12 @@ class HeadGrid {
     this.box.addEventListener("pointerup", end);
 
     this.box.addEventListener("click", (event) => {
+      const whole = event.target.closest?.("button.line");
+      if (whole) {
+        const [m, l, h] = whole.dataset.line.split(",").map((text) => (text === "" ? null : Number(text)));
+        this.toggleLine(m, l, h);
+        return;
+      }
       // Keyboard, screen reader and script clicks come without a pointerdown of ours.
       const place = placeOf(event.target);
       if (!place) return;
@@ -239,6 +269,20 @@ class HeadGrid {
     this.rove(m, l, h);
     this.cells[m].rows[l].row[h].focus();
   }
+}
+
+/* The number of a row or column, which is also the button for all of it. */
+function line(text, kind, member, layer, head) {
+  const element = document.createElement("button");
+  element.type = "button";
+  element.className = `line ${kind}`;
+  element.dataset.line = [member, layer ?? "", head ?? ""].join(",");
+  element.textContent = text;
+  const what = layer === null ? `head ${head} of every layer` : `all heads of layer ${layer}`;
+  element.setAttribute("aria-label", `member ${member}, ${what}`);
+  element.title = `Keep or cut ${what}`;
+  element.tabIndex = -1; // the arrows lead through the heads; these are for the pointer and for screen readers
+  return element;
 }
 
 function label(text, kind) {

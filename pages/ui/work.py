@@ -1,5 +1,6 @@
 """The long jobs that pages start: each runs the core and, as its last step, writes its result into the study."""
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -242,6 +243,30 @@ def measure_stability(study: Study, name: str, resamples: int, samples: int) -> 
         return f"Circuit {name!r} on {resamples} resamples: mean overlap {found.mean_overlap:.2f}"
 
     jobs.start(str(study.folder), f"Stability of the circuit {name!r}", work)
+
+
+def export_fused(study: Study, format: str) -> None:
+    """Start writing the fused network as one file that needs no hydra_core; it is checked before it is offered."""
+
+    def work(progress: Progress) -> str:
+        from hydra_core.model_export import FORMATS, export_model
+
+        progress(0, 0, "pruning and fusing")
+        masks = study.active_masks
+        if not masks:
+            raise HydraError("there are no members yet; make them on the Members page")
+        fused = cache.fused(study, masks)
+        told = export_model(
+            fused, study.folder / "exports" / f"fused{FORMATS[format]}", format=format, progress=progress
+        )
+        facts = {
+            "fingerprint": fused.fingerprint, "max_difference": told.max_difference, "tolerance": told.tolerance,
+            "batches": told.batches, "file": told.path.name,
+        }  # fmt: skip
+        study.put("exports", format, json.dumps(facts))
+        return f"Exported as {format}: loaded again, its logits differ by at most {told.max_difference:.1e}"
+
+    jobs.start(str(study.folder), f"Exporting as {format}", work)
 
 
 def study_data(study: Study) -> "StudyData":

@@ -1,5 +1,9 @@
 """B26, B27, B28: a click toggles its head, no fast click is lost, masks outlive a page change and a reload."""
 
+import json
+import re
+from pathlib import Path
+
 from playwright.sync_api import Page, expect
 
 from hydra_core.study import Study
@@ -108,6 +112,61 @@ def test_dragging_paints_one_stroke(page: Page, server: Server, vit_study: Study
     settled(page)
     assert cut(vit_study, 0) == set()
     expect(head(page, 0, 1, 4)).to_have_attribute("aria-pressed", "true")
+
+
+def test_a_number_takes_its_whole_row_or_column(page: Page, server: Server, vit_study: Study) -> None:
+    open_members(page, server, vit_study)
+    row = page.get_by_role("button", name="member 1, all heads of layer 2", exact=True)
+    column = page.get_by_role("button", name="member 1, head 4 of every layer", exact=True)
+    whole_row, whole_column = {(2, number) for number in range(6)}, {(layer, 4) for layer in range(6)}
+    row.click()
+    page.wait_for_timeout(300)
+    settled(page)
+    assert cut(vit_study, 1) == whole_row
+    column.click()  # not all of it is kept, so all of it comes back
+    column.click()  # and now all of it goes
+    page.wait_for_timeout(300)
+    settled(page)
+    assert cut(vit_study, 1) == whole_row | whole_column
+    assert cut(vit_study, 0) == cut(vit_study, 2) == set()
+    row.click()
+    page.wait_for_timeout(300)
+    settled(page)
+    assert cut(vit_study, 1) == whole_column - {(2, 4)}
+    page.get_by_role("button", name="Undo").click()
+    page.wait_for_timeout(300)
+    settled(page)
+    assert (2, 0) in cut(vit_study, 1)
+
+
+def test_masks_are_taken_from_a_file_and_another_backbones_are_refused(
+    page: Page, server: Server, vit_study: Study, tmp_path: Path
+) -> None:
+    open_members(page, server, vit_study)
+    before = vit_study.active_masks
+    text = vit_study.get("masks", "current")
+    assert text is not None
+    stored = json.loads(text)
+    foreign, own = tmp_path / "foreign.json", tmp_path / "own.json"
+    foreign.write_text(json.dumps({**stored, "fingerprint": "f" * 64, "backbone": "another"}))
+    for member in stored["members"]:
+        member["keep"][0][0] = False
+    own.write_text(json.dumps(stored))
+    for path, told in (
+        (foreign, "these masks were made for the backbone 'another'"),
+        (own, "3 members taken from own.json"),
+    ):
+        page.get_by_role("button", name="Mask files").click()
+        page.get_by_test_id("stFileUploaderDropzoneInput").set_input_files(path)
+        expect(page.get_by_text(path.name)).to_be_visible()
+        settled(page)
+        page.get_by_role("button", name="Use this file").click()
+        expect(page.get_by_text(re.compile(re.escape(told)))).to_be_visible(timeout=SLOW)
+        settled(page)
+        if path == foreign:
+            assert vit_study.active_masks == before
+        page.keyboard.press("Escape")
+    assert [cut(vit_study, member) for member in range(3)] == [{(0, 0)}] * 3
 
 
 def test_b28_masks_outlive_a_page_change_and_a_reload(page: Page, server: Server, vit_study: Study) -> None:
