@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 Table = NDArray[np.float64]
 
 
-def rank_correlation(rankings: Mapping[str, Table]) -> Table:
+def rank_correlation(rankings: Mapping[str, Table], *, within_layers: bool = False) -> Table:
     """Spearman's rank correlation of every two rankings, over the heads that both have.
 
     Args:
         rankings: importance (L, max heads) by name, NaN where there is no head.
+        within_layers: compare places within each head's layer (0 to 1) in place of values, for rankings whose values
+            differ from layer to layer by what they are (`HeadScores.within_layers`).
 
     Returns:
         (n, n) in the mapping's order, from -1 to 1; NaN where one of the two is constant.
@@ -36,6 +38,8 @@ def rank_correlation(rankings: Mapping[str, Table]) -> Table:
     shapes = {table.shape for table in tables}
     if len(shapes) > 1:
         raise HydraError(f"the rankings are of different backbones: their tables have the shapes {sorted(shapes)}")
+    if within_layers:
+        tables = [_places(table) for table in tables]
     found = np.eye(len(tables))
     for i in range(len(tables)):
         for j in range(i):
@@ -45,6 +49,16 @@ def rank_correlation(rankings: Mapping[str, Table]) -> Table:
             constant = len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0
             found[i, j] = found[j, i] = np.nan if constant else float(spearmanr(a, b).statistic)
     return found
+
+
+def _places(table: Table) -> Table:
+    """Each value's rank within its row, 0 (lowest) to 1; ties share their mean."""
+    from scipy.stats import rankdata
+
+    ranks = rankdata(table, axis=1, nan_policy="omit") - 1
+    last = np.maximum(np.isfinite(table).sum(axis=1, keepdims=True) - 1, 1)
+    places: Table = ranks / last
+    return places
 
 
 def overlaps(masks: Mapping[str, HeadMask]) -> Table:
@@ -61,6 +75,7 @@ class Stability:
         frequency: (L, max heads) share of resamples, 0 to 1; None where a layer has no such head.
         num_resamples, num_samples: resamples drawn, and samples in each.
         mean_overlap: mean Jaccard overlap of two resamples' choices; 1: they never differ.
+        made_for: `Circuit.digest` of the circuit whose search was repeated; None where that is not known.
     """
 
     frequency: list[list[float | None]]
@@ -68,6 +83,7 @@ class Stability:
     num_samples: int
     mean_overlap: float
     seed: int
+    made_for: str | None = None
 
     @property
     def values(self) -> Table:

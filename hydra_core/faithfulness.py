@@ -76,17 +76,25 @@ def ranking_of(source: "HeadScores | Circuit") -> Ranking:
 
 def random_rankings(widths: Sequence[int], count: int, seed: int = 0) -> dict[str, Ranking]:
     """`count` random rankings, named ``random 0``, ``random 1`` ...; seeded."""
+    if not widths:
+        raise HydraError("random rankings need the heads of at least one layer, got none")
     rng = np.random.default_rng(seed)
     rows = (len(widths), max(widths))
     return {f"random {i}": rng.permuted(np.arange(float(np.prod(rows)))).reshape(rows) for i in range(count)}
 
 
-def top_heads(ranking: Ranking, count: int, widths: Sequence[int]) -> HeadMask:
-    """The mask that keeps each layer's `count` highest-ranked heads; equal ones keep the lower index first."""
+def top_heads(ranking: Ranking, count: int, present: HeadMask) -> HeadMask:
+    """The mask that keeps each layer's `count` highest-ranked heads; equal ones keep the lower index first.
+
+    Args:
+        ranking: (L, max heads), higher = more important; finite where `present` keeps.
+        count: heads a layer; a layer with fewer keeps all it has.
+        present: the heads there are, `Backbone.mask`.
+    """
     keep = []
-    for row, width in zip(ranking, widths, strict=True):
-        order = sorted(range(width), key=lambda head: (-row[head], head))[:count]
-        keep.append([head in order for head in range(width)])
+    for layer, row in enumerate(ranking):
+        order = sorted(present.kept_in(layer), key=lambda head: (-row[head], head))[:count]
+        keep.append([head in order for head in range(present.widths[layer])])
     return HeadMask(keep)
 
 
@@ -104,7 +112,7 @@ def faithfulness(
     """Measure every ranking with k = 0 .. H heads kept, and removed, in each layer.
 
     Args:
-        backbone: with all its heads; read only.
+        backbone: whole or pruned; read only.
         dataset: labelled data that no ranking was made on, else the curves flatter it.
         rankings: by name: scores, circuits, or importance (L, max heads).
         ood: OOD data by name; adds their metrics.
@@ -118,27 +126,27 @@ def faithfulness(
     from hydra_core.pruning import prune
 
     check_classes(backbone, dataset)
-    widths = backbone.mask.widths
+    present = backbone.mask
     tables = {name: _checked(name, source, backbone) for name, source in rankings.items()}
     if not tables:
         raise HydraError("at least one ranking of the heads is needed: scores, a circuit, or random_rankings")
-    kept = list(range(max(widths) + 1))
+    kept = list(range(max(present.kept_per_layer) + 1))
     masks: dict[tuple[str, str, int], HeadMask] = {}
     for name, table in tables.items():
         for count in kept:
-            top = top_heads(table, count, widths)
-            masks[name, KEEP, count], masks[name, REMOVE, count] = top, top.complement()
+            top = top_heads(table, count, present)
+            masks[name, KEEP, count], masks[name, REMOVE, count] = top, top.complement() & present
     wanted = list(dict.fromkeys(masks.values()))  # all rankings begin with the whole and end with nothing
     measured: dict[HeadMask, dict[str, float | None]] = {}
     known, counts = 0, dict[str, int]()
     for done, mask in enumerate(wanted):
-        report(progress, done, len(wanted), f"{mask.num_kept} of {sum(widths)} heads kept")
+        report(progress, done, len(wanted), f"{mask.num_kept} of {present.num_kept} heads kept")
         member = prune(backbone, mask)
         predictions = predict(member, dataset, batch_size=batch_size)
         others = {name: predict(member, other, batch_size=batch_size) for name, other in (ood or {}).items()}
         result = evaluate_predictions(predictions, others, score=score, num_bins=num_bins)
         measured[mask] = result.metrics
-        if mask.num_kept == sum(widths):
+        if mask == present:
             known, counts = result.num_samples, result.ood_counts
     report(progress, len(wanted), len(wanted), "faithfulness is measured")
     curves: dict[str, dict[str, dict[str, Curve]]] = {}
@@ -161,7 +169,6 @@ def _checked(name: str, source: "Ranking | HeadScores | Circuit", backbone: "Bac
     expected = (backbone.num_layers, backbone.max_heads)
     if table.shape != expected:
         raise HydraError(f"the ranking {name!r} has shape {table.shape}, the backbone's heads need {expected}")
-    present = np.array([[head < width for head in range(expected[1])] for width in backbone.mask.widths])
-    if not np.isfinite(table[present]).all():
+    if not all(np.isfinite(table[layer, head]) for layer, head in backbone.mask.kept):
         raise HydraError(f"the ranking {name!r} has no finite value for some heads; score them all")
     return table

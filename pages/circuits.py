@@ -11,7 +11,7 @@ from hydra_core.study import Study
 from pages.ui import cache, charts, fitting, frame, jobs, objective, state, trust, work
 
 SEARCHES = {"exact": "exact: every head on every sample", "race": "race: as few samples as decide"}
-SAMPLES = 512
+SAMPLES = 500
 HEADS, GRAPH, FAITHFULNESS, STABILITY = VIEWS = ("Heads", "Graph", "Faithfulness", "Stability and overlap")
 MAX_MEMBERS = 8
 
@@ -73,7 +73,7 @@ def form(study: Study, widest: int, default: int, busy: bool) -> None:
         help="So many heads of each layer are chosen: a member keeps them and loses the rest.",
     )  # fmt: skip
     samples = columns[1].slider(
-        "Validation samples", 64, 2000, step=64, **state.bind_number(study, "circuit samples", SAMPLES, 64, 2000)
+        "Validation samples", 50, 2000, step=50, **state.bind_number(study, "circuit samples", SAMPLES, 50, 2000)
     )
     search = columns[2].selectbox(
         "Search", list(SEARCHES), format_func=SEARCHES.get,
@@ -121,7 +121,7 @@ def overlay(study: Study, circuits: dict[str, Circuit], facts: cache.Facts) -> N
 
 
 def use(study: Study, circuits: dict[str, Circuit], names: list[str], facts: cache.Facts) -> None:
-    seen = sorted({name for name in study.config.ood if any(name in one.split() for one in names)})
+    seen = sorted(set(filter(None, (work.ood_of(study, name, circuits[name]) for name in names))))
     note = f"circuits {', '.join(names)}, selected with {', '.join(seen) or 'no OOD set'}"
     state.set_masks(study, [circuits[name].keep for name in names], facts.fingerprint, note)
     state.flash(
@@ -137,7 +137,7 @@ def one(study: Study, circuits: dict[str, Circuit]) -> None:
     circuit = circuits[name]
     right.button(
         "Delete this circuit", key=state.key("circuits", "delete"), icon=":material/delete:",
-        on_click=frame.safely(lambda: study.remove("circuits", name)),
+        on_click=frame.safely(lambda: forget(study, name)),
     )  # fmt: skip
     what = {
         "loss": "loss (nats) without the head; the highest are chosen",
@@ -165,11 +165,27 @@ def one(study: Study, circuits: dict[str, Circuit]) -> None:
     charts.downloads(long_table(circuit), f"circuit-{name}", circuit.to_json())
 
 
+def forget(study: Study, name: str) -> None:
+    study.remove("circuits", name)
+    if name in study.names("stability"):
+        study.remove("stability", name)
+
+
 def long_table(circuit: Circuit) -> pd.DataFrame:
     """One row a head: the objective without it, and whether it was chosen."""
     return pd.DataFrame(
         [
-            {"layer": i, "head": j, "value": circuit.values[i, j], "chosen": keep}
+            {
+                "layer": i,
+                "head": j,
+                "value": circuit.values[i, j],
+                "chosen": keep,
+                "objective": circuit.objective,
+                "ood": circuit.ood_name or "",
+                "score": circuit.score or "",
+                "search": circuit.search,
+                "samples": circuit.num_samples if circuit.measured is None else int(circuit.measured[i, j]),
+            }
             for i, row in enumerate(circuit.keep.keep)
             for j, keep in enumerate(row)
         ]

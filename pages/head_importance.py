@@ -20,7 +20,7 @@ METHODS = {
     "captum:feature_ablation": "Captum: feature ablation",
     "captum:input_x_gradient": "Captum: input × gradient",
 }
-SAMPLES = 512
+SAMPLES = 500
 
 
 def draw(study: Study) -> None:
@@ -46,7 +46,7 @@ def form(study: Study) -> None:
         "Method", list(METHODS), format_func=METHODS.get, **state.bind(study, "score method", "taylor", list(METHODS))
     )
     samples = right.slider(
-        "Validation samples", 64, 2000, step=64, **state.bind_number(study, "score samples", SAMPLES, 64, 2000),
+        "Validation samples", 50, 2000, step=50, **state.bind_number(study, "score samples", SAMPLES, 50, 2000),
         help="Of the validation part, drawn with the study's seed. More samples give steadier scores.",
     )  # fmt: skip
     heads = None
@@ -77,10 +77,11 @@ def explore(study: Study, stored: dict[str, HeadScores]) -> None:
     left, middle, right = st.columns([2, 2, 1], vertical_alignment="bottom")
     name = left.selectbox("Scores shown", names, **state.bind(study, "scores shown", names[0], names))
     scores = stored[name]
+    scales = ["layer"] if scores.within_layers else ["whole", "layer"]
     scale = middle.segmented_control(
-        "Colours by", ["whole", "layer"], required=True,
-        format_func={"whole": "value", "layer": "place in the layer"}.get,
-        **state.bind(study, "score scale", "whole", ["whole", "layer"]),
+        "Colours by", scales, required=True, format_func={"whole": "value", "layer": "place in the layer"}.get,
+        **state.bind(study, "score scale", scales[0], scales),
+        help="These values compare heads of one layer alone." if scores.within_layers else None,
     )  # fmt: skip
     robust = right.toggle(
         "Robust limits", **state.bind(study, "score robust", True),
@@ -89,7 +90,7 @@ def explore(study: Study, stored: dict[str, HeadScores]) -> None:
     cells = [(int(i), int(j)) for i, j in np.argwhere(np.isfinite(scores.values))]
     head = head_card.selected(study, cells)
     figure = head_heatmap(
-        scores.values, title="The brighter a head, the more it matters", scale=scale, robust=robust, selected=head,
+        scores.values, title=heading(scores, scale), scale=scale, robust=robust, selected=head,
         unit=scores.method,
     )  # fmt: skip
     charts.pick(
@@ -100,6 +101,12 @@ def explore(study: Study, stored: dict[str, HeadScores]) -> None:
     head_card.draw(study, stored, cells)
     agreement(stored)
     table(name, scores)
+
+
+def heading(scores: HeadScores, scale: str) -> str:
+    if scale == "whole" and np.nanmin(scores.values) < 0:
+        return "The greener a head, the more it matters; the model is better without brown ones"
+    return "The brighter a head, the more it matters" + (" in its layer" if scale == "layer" else "")
 
 
 def counted(scores: HeadScores) -> str:
@@ -115,13 +122,16 @@ def agreement(stored: dict[str, HeadScores]) -> None:
     if len(stored) < 2:
         return
     st.subheader("Do the methods agree?")
-    found = rank_correlation({name: scores.values for name, scores in stored.items()})
+    within = any(scores.within_layers for scores in stored.values())
+    found = rank_correlation({name: scores.values for name, scores in stored.items()}, within_layers=within)
     table_ = pd.DataFrame(found, list(stored), list(stored))
     st.table(table_.map(lambda value: "–" if np.isnan(value) else f"{value:.2f}"))
     heads = int(np.isfinite(next(iter(stored.values())).values).sum())
+    places = "of the places within each layer (HeadMap's values compare no further), " if within else ""
+    counts = ", ".join(f"{name} {scores.num_samples}" for name, scores in stored.items())
     st.caption(
-        f"Spearman rank correlation over {heads} heads: 1 = the same order, 0 = unrelated, −1 = the "
-        "opposite order. –: all heads are equal."
+        f"Spearman rank correlation {places}over {heads} heads: 1 = the same order, 0 = unrelated, −1 = the opposite "
+        f"order; –: all heads are equal. Validation samples: {counts}."
     )
 
 

@@ -60,7 +60,7 @@ def test_every_ranking_begins_and_ends_alike(case):
 def test_a_circuit_is_its_own_top(case):
     for objective in ("loss", "ood_auroc", "average"):
         circuit = hydra.find_circuit(case.backbone, case.data, ood=case.ood, objective=objective, heads_per_layer=2)
-        assert top_heads(ranking_of(circuit), 2, case.backbone.mask.widths) == circuit.keep
+        assert top_heads(ranking_of(circuit), 2, case.backbone.mask) == circuit.keep
 
 
 def test_rankings_of_another_backbone_or_shape_are_refused(case):

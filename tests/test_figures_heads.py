@@ -51,7 +51,7 @@ def test_graph_draws_those_edges_the_circuits_and_what_is_selected():
     assert sorted(zip(marks.y, marks.x, strict=True)) == sorted(mask.kept)
     only = circuit_graph(strengths(), (2, 2, 2), only_circuits=True, **options)
     assert drawn(only) == {((0, 0), (1, 0)), ((1, 0), (2, 0))}
-    one = circuit_graph(strengths(), (2, 2, 2), selected=(1, 1), **options)
+    one = circuit_graph(strengths(), (2, 2, 2), selected=(1, 1), focus=True, **options)
     assert drawn(one) == {((0, 1), (1, 1))}
     targets = figure.data[-1]
     assert [list(c) for c in targets.customdata] == [[i, j] for i in range(3) for j in range(2)]

@@ -44,6 +44,7 @@ def circuit_graph(
     circuits: Mapping[str, HeadMask] | None = None,
     only_circuits: bool = False,
     selected: tuple[int, int] | None = None,
+    focus: bool = False,
     kind: str = "K",
     unrelated: float | None = None,
     title: str = "Which heads read what earlier heads write",
@@ -57,7 +58,8 @@ def circuit_graph(
         threshold: weaker edges are left out.
         circuits: name -> chosen heads, marked with one shape and colour each.
         only_circuits: leave out edges that touch a head that no circuit chose.
-        selected: (layer, head) whose edges alone are drawn, in colour; None draws all alike.
+        selected: (layer, head) with a frame.
+        focus: draw the selected head's edges alone, in colour.
         kind: of composition, for the texts: ``Q``, ``K`` or ``V``.
         unrelated: what two unrelated matrices come to, for the subtitle.
         title: what to see.
@@ -68,11 +70,12 @@ def circuit_graph(
         masks = list(circuits.values())
         union = HeadMask([[any(m.keep[i][j] for m in masks) for j in range(w)] for i, w in enumerate(widths)])
     edges = strongest_edges(strengths, threshold, union)
-    if selected is not None:
+    focus = focus and selected is not None
+    if focus:
         edges = [edge for edge in edges if selected in (edge[1:3], edge[3:5])]
     shown = edges[:MAX_EDGES]
     figure = go.Figure()
-    _add_edges(figure, shown, threshold, style.SECOND if selected else style.NEUTRAL)
+    _add_edges(figure, shown, threshold, style.SECOND if focus else style.NEUTRAL)
     cells = [(i, j) for i, width in enumerate(widths) for j in range(width)]
     figure.add_scatter(
         x=[j for _, j in cells],

@@ -56,7 +56,6 @@ def captum_samples(
         (L, max heads) of the mean over samples that comes from drawing permutations (not from drawing samples).
     """
     size = len(dataset)
-    torch.manual_seed(seed)  # Captum draws its permutations from torch's global generator
 
     def run(start: int, stop: int) -> tuple[Floats, Floats | None]:
         ticks = _Ticks(progress, start, stop, size, method, backbone.num_layers * backbone.max_heads)
@@ -64,7 +63,10 @@ def captum_samples(
         target = torch.tensor(labels[start:stop], device=backbone.device)
         return _attribute(backbone, inputs, target, method, batch_size, ticks)
 
-    parts = in_chunks(size, batch_size, run)
+    # Captum draws its permutations from torch's global generator, which is the caller's afterwards as before.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        parts = in_chunks(size, batch_size, run)
     values = np.concatenate([samples for samples, _ in parts])
     errors = [error for _, error in parts if error is not None]
     if not errors:
@@ -164,12 +166,8 @@ def _shapley(
     from captum import attr
 
     explainer = attr.ShapleyValueSampling(function)
-    draws = [
-        _array(
-            explainer.attribute(gates, baselines=torch.zeros_like(gates), additional_forward_args=(index,), n_samples=1)
-        )
-        for _ in range(PERMUTATIONS)
-    ]
+    options = {"baselines": torch.zeros_like(gates), "additional_forward_args": (index,), "n_samples": 1}
+    draws = [_array(explainer.attribute(gates, **options)) for _ in range(PERMUTATIONS)]
     means = np.array([draw[finite].mean(axis=0) if finite.any() else np.zeros(draw.shape[1:]) for draw in draws])
     error: Floats = means.std(axis=0, ddof=1) / np.sqrt(PERMUTATIONS)
     return np.mean(draws, axis=0), error

@@ -72,15 +72,19 @@ def find_circuit(
         HydraError: an objective that needs OOD data or labels that are not there, a number of heads that a layer
             does not have, data of another kind or with unknown classes.
     """
+    ood_name = next(iter(ood), None) if isinstance(ood, Mapping) else None if ood is None else ood.name
     ood = one_ood_set(ood)
+    check_backbone(backbone)
     goal = Objective.check(objective, score, ood is not None)
     counts = check_heads_per_layer(heads_per_layer, backbone)
     labels = check_data(backbone, dataset, ood, goal)
     if search not in SEARCHES:
         raise HydraError(f"the search {search!r} is not known; expected one of {', '.join(SEARCHES)}")
-    if not 0.5 <= confidence < 1:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise HydraError(f"seed must be a whole number of at least 0, got {seed!r}")
+    if not isinstance(confidence, int | float) or not 0.5 <= confidence < 1:
         raise HydraError(f"confidence must be at least 0.5 and below 1, got {confidence!r}")
-    if not 0 <= tolerance <= 1:
+    if not isinstance(tolerance, int | float) or not 0 <= tolerance <= 1:
         raise HydraError(f"tolerance must be from 0 to 1, a share of the layer's spread, got {tolerance!r}")
     used = ood if goal.needs_ood else None
     ends = race_ends(len(dataset), 0 if used is None else len(used)) if search == "race" else None
@@ -108,10 +112,10 @@ def find_circuit(
         [[j in heads for j in range(width)] for heads, width in zip(chosen, backbone.mask.widths, strict=True)]
     )
     return Circuit(
-        keep, np.array(rows), objective, counts, len(dataset), backbone.fingerprint, dataset.fingerprint,
+        keep, np.array(rows), objective, counts, sweep.counted, backbone.fingerprint, dataset.fingerprint,
         ood_fingerprint=None if used is None else used.fingerprint, num_ood=0 if used is None else len(used),
         score=score if goal.needs_ood else None, baseline=baseline, search=search, measured=measured,
-        source_fingerprint=dataset.source_fingerprint,
+        source_fingerprint=dataset.source_fingerprint, ood_name=None if used is None else ood_name,
     )  # fmt: skip
 
 
@@ -155,12 +159,21 @@ def check_data(backbone: Backbone, dataset: Dataset, ood: Dataset | None, goal: 
     return required_labels(backbone, dataset, f"the objective {goal.name!r}") if goal.needs_loss else None
 
 
+def check_backbone(model: object) -> None:
+    """HydraError where heads of something else than a Backbone are to be scored."""
+    if not isinstance(model, Backbone):
+        raise HydraError(
+            f"heads are scored of one backbone (hydra.load_backbone or hydra.prune), got a {type(model).__name__}"
+        )
+
+
 def check_heads_per_layer(heads_per_layer: int | Sequence[int] | None, backbone: Backbone) -> tuple[int, ...]:
     """One count a layer, each between 0 and the heads the layer has."""
     if heads_per_layer is None:
         raise HydraError("heads_per_layer is needed: how many heads of each layer a member keeps")
-    if isinstance(heads_per_layer, bool) or (
-        not isinstance(heads_per_layer, int | np.integer) and not isinstance(heads_per_layer, Sequence)
+    given = [heads_per_layer] if not isinstance(heads_per_layer, Sequence) else list(heads_per_layer)
+    if isinstance(heads_per_layer, str) or not all(
+        isinstance(n, int | np.integer) and not isinstance(n, bool) for n in given
     ):
         raise HydraError(f"heads_per_layer must be a whole number or one a layer, got {heads_per_layer!r}")
     counts = (

@@ -22,6 +22,7 @@ from scipy.stats import norm
 from hydra_core.scoring.objective import Floats, Objective, auroc, mean_losses
 
 FIRST_STAGE, GROWTH = 64, 1.5  # samples of the first stage; how much each stage grows the samples seen
+LEAST = 16  # samples of either set in the first stage, where it has as many
 
 
 def race_ends(num_id: int, num_ood: int) -> list[tuple[int, int]]:
@@ -29,7 +30,11 @@ def race_ends(num_id: int, num_ood: int) -> list[tuple[int, int]]:
     largest = max(num_id, num_ood)
     count = 1 + max(0, int(np.log(max(1.0, largest / FIRST_STAGE)) / np.log(GROWTH)))
     shares = [GROWTH ** (stage + 1 - count) for stage in range(count)]
-    return [(round(share * num_id), round(share * num_ood)) for share in shares]
+
+    def seen(share: float, size: int) -> int:
+        return min(size, max(LEAST, round(share * size)))  # of a small set a few at once, never none
+
+    return [(seen(share, num_id), seen(share, num_ood)) for share in shares]
 
 
 def placements(id_scores: Floats, ood_scores: Floats) -> tuple[Floats, Floats]:

@@ -1,5 +1,6 @@
 """What scoring returns: plain values that can be stored, compared and drawn."""
 
+import hashlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -61,6 +62,15 @@ class HeadScores:
         """Number of layers L."""
         return int(self.values.shape[0])
 
+    @property
+    def within_layers(self) -> bool:
+        """Whether values compare heads of one layer alone.
+
+        HeadMap measures each layer with the heads chosen before already gone, so its values rise from layer to layer;
+        `average` is scaled in each layer.
+        """
+        return self.method == "headmap" or self.objective == "average"
+
     def to_json(self) -> str:
         """JSON text that :meth:`from_json` reads back."""
         error = None if self.standard_error is None else _values_to_list(self.standard_error)
@@ -95,6 +105,7 @@ class Circuit:
             layer went through.
         search: ``exact`` or ``race``.
         source_fingerprint: of the whole that the ID samples were drawn from (`Dataset.source_fingerprint`).
+        ood_name: the OOD set's name, where it was given one; None without OOD data.
         measured: of a race, the ID samples that each value rests on, (L, max heads); None where all do.
     """
 
@@ -112,6 +123,12 @@ class Circuit:
     search: str = "exact"
     measured: NDArray[np.int64] | None = None
     source_fingerprint: str | None = None
+    ood_name: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """sha256 of :meth:`to_json`'s text, for what was measured of this very circuit."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
         """JSON text that :meth:`from_json` reads back."""

@@ -10,7 +10,7 @@ from hydra_core.data.dataset import Dataset
 from hydra_core.errors import HydraError
 from hydra_core.jobs import Progress
 from hydra_core.scoring import captum_scores
-from hydra_core.scoring.headmap import check_data, find_circuit, one_ood_set
+from hydra_core.scoring.headmap import check_backbone, check_data, find_circuit, one_ood_set
 from hydra_core.scoring.objective import Floats, Objective
 from hydra_core.scoring.results import HeadScores
 from hydra_core.scoring.sweep import Sweep
@@ -48,7 +48,8 @@ def score_heads(
         score: OOD score of the objective.
         heads_per_layer: heads chosen in each layer, for `headmap`.
         num_samples: score on so many samples, drawn with `seed`; all by default.
-        batch_size: the result does not depend on it beyond rounding.
+        batch_size: the result does not depend on it beyond rounding; but for Shapley sampling, which draws its
+            permutations for each batch anew: within its `standard_error`.
         seed: of the samples drawn and of Shapley's permutations.
         progress: called after each batch.
 
@@ -57,6 +58,7 @@ def score_heads(
     """
     if method not in METHODS:
         raise HydraError(f"the method {method!r} is not known; expected one of {', '.join(METHODS)}")
+    check_backbone(backbone)
     other = one_ood_set(ood)
     goal = Objective.check(objective, score, other is not None)
     check_kind(backbone, dataset)
@@ -73,9 +75,10 @@ def score_heads(
             score=score, batch_size=batch, progress=progress,
         )  # fmt: skip
         values, convention = _worsening(circuit.values, circuit.baseline, goal)
+        counted = circuit.num_samples
         convention += ", beside the heads HeadMap chose in the layers before"
     elif method == "ablation":
-        values, convention = _ablation(backbone, dataset, other, goal, batch, progress)
+        values, convention, counted = _ablation(backbone, dataset, other, goal, batch, progress)
     else:
         if objective != "loss":
             raise HydraError(f"the method {method!r} knows the objective 'loss' alone; {objective!r} works with "
@@ -122,13 +125,13 @@ def _ablation(
     goal: Objective,
     batch_size: int,
     progress: Progress | None,
-) -> tuple[Floats, str]:
+) -> tuple[Floats, str, int]:
     labels = check_data(backbone, dataset, ood, goal)
     used = ood if goal.needs_ood else None
     sweep = Sweep(backbone, dataset, labels, used, goal, batch_size=batch_size, progress=progress)
     baseline = sweep.measure_baseline()
     values = np.array([sweep.measure(layer) for layer in range(backbone.num_layers)])
-    return _worsening(values, baseline, goal)
+    return (*_worsening(values, baseline, goal), sweep.counted)
 
 
 def _worsening(values: Floats, baseline: float | None, goal: Objective) -> tuple[Floats, str]:

@@ -74,6 +74,7 @@ class Sweep:
         self.backbone = backbone
         self.objective = objective
         self.progress = progress
+        self.counted = len(dataset)  # ID samples whose logits were finite with every head of every layer masked
         self.chosen = torch.ones(1, backbone.num_layers, backbone.max_heads)  # gates of the layers before
         shape = backbone.network.encoder.layer(0).shape
         on_gpu = backbone.device.startswith("cuda")
@@ -151,8 +152,11 @@ class Sweep:
         """The objective (max heads,) with each head of `layer` masked beside the chosen ones; NaN where none is."""
         values = np.full(self.backbone.max_heads, np.nan)
         if heads := self.heads_of(layer):
-            parts = [self.measure_stage(layer, heads, stage) for stage in range(len(self.id_stages))]
-            values[list(heads)] = self.objective.values(*(np.concatenate(p, axis=1) for p in zip(*parts, strict=True)))
+            stages = [self.measure_stage(layer, heads, stage) for stage in range(len(self.id_stages))]
+            parts = [np.concatenate(part, axis=1) for part in zip(*stages, strict=True)]
+            values[list(heads)] = self.objective.values(*parts)
+            known = parts[0] if self.objective.needs_loss else parts[1]
+            self.counted = min(self.counted, int(np.isfinite(known).all(axis=0).sum()))
         return values
 
     @torch.no_grad()

@@ -29,8 +29,8 @@ def taylor_samples(
         nonlocal done
         inputs = prepared(backbone, dataset, start, stop)
         shape = (stop - start, backbone.num_layers, backbone.max_heads)
-        gates = torch.ones(shape, device=backbone.device, dtype=backbone.parameter.dtype, requires_grad=True)
-        with torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad():
+            gates = torch.ones(shape, device=backbone.device, dtype=backbone.parameter.dtype, requires_grad=True)
             logits = backbone.logits(inputs, gates)
             target = torch.tensor(labels[start:stop], device=logits.device)
             # Samples do not touch one another, so the gradient of the sum is every sample's own gradient.

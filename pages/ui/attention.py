@@ -154,4 +154,5 @@ def statistics(study: Study, layer: int, head: int) -> None:
         help="How far from a token the tokens lie that it reads, weighted by attention "
         "(Dosovitskiy et al., arXiv 2010.11929, figure 7).",
     )  # fmt: skip
-    st.caption(f"Entropy and distance: mean over {STATISTICS} validation samples.")
+    count = min(STATISTICS, len(cache.dataset(study, "id", cache.SELECTION)))
+    st.caption(f"Entropy and distance: mean over {count} validation samples.")

@@ -39,6 +39,13 @@ def pick(figure: Any, *, name: str, key: str, on_pick: Callable[[Any], None]) ->
             on_pick(points[0]["customdata"])
 
     figure.update_layout(modebar=_BAR)
+    # plotly fades all marks but the clicked one; here a click opens something and the picture stays as it is
+    figure.for_each_trace(
+        lambda trace: trace.update(
+            unselected={"marker": {"opacity": 1 if trace.marker.opacity is None else trace.marker.opacity}}
+        ),
+        selector={"type": "scatter"},
+    )
     st.plotly_chart(
         figure, key=key, config=config(name), alt=alt_text(figure), on_select=picked, selection_mode="points"
     )

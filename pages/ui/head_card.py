@@ -48,7 +48,7 @@ def values(stored: dict[str, HeadScores], layer: int, head: int) -> None:
         {
             "Scores": name,
             "Value": f"{scores.values[layer, head]:.4g}{error(scores, layer, head)}",
-            "Rank": f"{rank(scores.values, layer, head)} of {np.isfinite(scores.values).sum()}",
+            "Rank": place(scores, layer, head),
         }
         for name, scores in stored.items()
         if scores.values.shape[0] > layer and scores.values.shape[1] > head
@@ -63,8 +63,12 @@ def error(scores: HeadScores, layer: int, head: int) -> str:
     return "" if scores.standard_error is None else f" ± {scores.standard_error[layer, head]:.2g}"
 
 
-def rank(table: np.ndarray, layer: int, head: int) -> int:
-    return int((table[np.isfinite(table)] > table[layer, head]).sum()) + 1
+def place(scores: HeadScores, layer: int, head: int) -> str:
+    """Its rank among all heads, or in its layer where only heads of one layer compare."""
+    table = scores.values[[layer]] if scores.within_layers else scores.values
+    known = table[np.isfinite(table)]
+    rank = int((known > scores.values[layer, head]).sum()) + 1
+    return f"{rank} of {len(known)}" + (" in its layer" if scores.within_layers else "")
 
 
 def without(study: Study, layer: int, head: int) -> None:

@@ -15,6 +15,10 @@ from pages.ui import cache, charts, fitting, head_card, jobs, state, work
 KINDS = {"q": "Q: as its query", "k": "K: as its key", "v": "V: as its value"}
 EDGES = 60  # that the graph begins with
 DRAWS = 5  # random rankings behind the band
+TITLES = {  # by whether a higher metric is better
+    True: ("The ranked heads alone: high early is faithful", "Without the ranked heads: low early is necessary"),
+    False: ("The ranked heads alone: low early is faithful", "Without the ranked heads: high early is necessary"),
+}
 METRICS = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL (nats)"}
 
 
@@ -57,7 +61,7 @@ def graph(study: Study, circuits: dict[str, Circuit], facts: cache.Facts) -> Non
     shown = {name: circuits[name].keep for name in circuits}
     figure = circuit_graph(
         table, facts.widths, threshold=threshold, circuits=shown, only_circuits=only and bool(shown),
-        selected=head if focus else None, kind=kind.upper(), unrelated=float(found["unrelated"]),
+        selected=head, focus=focus, kind=kind.upper(), unrelated=float(found["unrelated"]),
     )  # fmt: skip
     charts.pick(
         figure, name="circuit-graph", key=state.key("circuits", "graph"),
@@ -117,7 +121,7 @@ def faithfulness(study: Study, circuits: dict[str, Circuit]) -> None:
     note = f"test data, n = {stored.num_samples} ID" + (f" + {counts}" if counts else "")
     for column, direction, title in zip(
         st.columns(2), (KEEP, REMOVE),
-        ("The ranked heads alone: high early is faithful", "Without the ranked heads: low early is necessary"),
+        TITLES[metric not in ("ece", "nll")],
         strict=True,
     ):  # fmt: skip
         with column:
@@ -202,6 +206,9 @@ def stability(study: Study, circuits: dict[str, Circuit]) -> None:
     if stored is None:
         st.caption("Not measured for this circuit yet: each resample searches the circuit again.")
         return
+    if stored.made_for not in (None, circuits[name].digest):
+        st.warning(f"{name!r} has been searched anew since this was measured: search the resamples again.")
+        return
     figure = head_heatmap(
         stored.values, title="The share of resamples that choose each head", chosen=circuits[name].keep, robust=False,
         unit="share of resamples",
@@ -209,8 +216,16 @@ def stability(study: Study, circuits: dict[str, Circuit]) -> None:
     charts.draw(figure, name=f"stability-{name}", key=state.key("trust", "heatmap"))
     st.caption(
         f"{stored.num_resamples} bootstrap samples of {stored.num_samples} validation samples; ringed: the circuit "
-        f"itself. Two resamples share {stored.mean_overlap:.2f} of their heads (mean Jaccard overlap)."
+        f"itself. Two resamples share {stored.mean_overlap:.2f} of their heads (mean Jaccard overlap). Search: "
+        f"{circuits[name].search}."
     )
+    rows = [
+        {"layer": i, "head": j, "share": share, "chosen": circuits[name].keep.keep[i][j]}
+        for i, row in enumerate(stored.frequency)
+        for j, share in enumerate(row)
+        if share is not None
+    ]
+    charts.downloads(pd.DataFrame(rows), f"stability-{name}", stored.to_json())
 
 
 def read(study: Study, kind: str, name: str, parse):

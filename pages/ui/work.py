@@ -1,5 +1,6 @@
 """The long jobs that pages start: each runs the core and, as its last step, writes its result into the study."""
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ import numpy as np
 from hydra_core.errors import HydraError
 from hydra_core.jobs import Progress
 from hydra_core.masks import HeadMask
-from hydra_core.study import Study
+from hydra_core.study import CURRENT_MASKS, Study
 from pages.ui import cache, equivalence, jobs, results, state
 
 if TYPE_CHECKING:
@@ -80,7 +81,6 @@ def fuse(study: Study) -> None:
         masks = study.active_masks
         if not masks:
             raise HydraError("there are no members yet; make them on the Members page")
-        backbone = cache.backbone(study)
         fused = cache.fused(study, masks)
         check = equivalence.compare(study, masks)
         found = predict_parts(fused, study_data(study), progress)
@@ -89,7 +89,11 @@ def fuse(study: Study) -> None:
         for name in study.names("fusion"):
             study.remove("fusion", name)
         study.put("fusion", "check", check.to_json())
-        study.save_masks(results.FUSED_MASKS, masks, backbone.fingerprint, "what the fused ensemble is made of")
+        for name in study.names("evaluations"):
+            if name == "fused":  # of the predictions before
+                study.remove("evaluations", name)
+        # with the note that says which OOD sets were seen in choosing
+        study.put("masks", results.FUSED_MASKS, study.get("masks", CURRENT_MASKS) or "")
         for name, predictions in found.items():
             study.save_predictions("fused", name, predictions)
         return f"{len(masks)} members fused and run on {len(found)} data sets"
@@ -148,7 +152,7 @@ class Filling:
 
 def find_circuit(study: Study, goal: "Goal", heads: int, samples: int, search: str = "exact") -> None:
     """Start HeadMap's search for one circuit on the validation data."""
-    base = goal.label
+    base = goal.label if search == "exact" else f"{goal.label}, {search}"
     known = study.circuit(base)
     name = base if known is None or set(known.heads_per_layer) == {heads} else f"{base}, {heads} heads a layer"
 
@@ -171,7 +175,7 @@ def find_circuit(study: Study, goal: "Goal", heads: int, samples: int, search: s
 
         circuit = hydra.find_circuit(
             backbone, data.take(min(samples, len(data)), seed=study.config.seed),
-            ood=None if other is None else other.take(min(samples, len(other)), seed=study.config.seed),
+            ood=None if other is None else {goal.ood: other.take(min(samples, len(other)), seed=study.config.seed)},
             objective=goal.objective, heads_per_layer=heads, score=goal.score, search=search, seed=study.config.seed,
             progress=progress, layer_done=layer_done,
         )  # fmt: skip
@@ -184,6 +188,16 @@ def find_circuit(study: Study, goal: "Goal", heads: int, samples: int, search: s
         return f"Circuit {name!r}: {circuit.keep.num_kept} heads chosen"
 
     jobs.start(str(study.folder), f"Searching the circuit {name!r}", work)
+
+
+def ood_of(study: Study, name: str, circuit: "Circuit") -> str | None:
+    """The study's OOD set that a circuit was searched with; of an older study, the one that its name holds."""
+    if circuit.objective == "loss":
+        return None
+    if circuit.ood_name in study.config.ood:
+        return circuit.ood_name
+    words = name.partition(",")[0].split(maxsplit=1)
+    return next((other for other in study.config.ood if words[1:] and words[1].startswith(other)), None)
 
 
 def measure_faithfulness(study: Study, scores: list[str], circuits: list[str], draws: int, samples: int) -> None:
@@ -223,12 +237,12 @@ def measure_stability(study: Study, name: str, resamples: int, samples: int) -> 
         backbone, circuit = cache.backbone(study), study.circuit(name)
         if circuit is None:
             raise HydraError(f"the circuit {name!r} is gone; search it again")
-        ood = next((other for other in study.config.ood if other in name.split()), None)
+        ood = ood_of(study, name, circuit)
 
         def choose(data: "Dataset", other: "Dataset | None", part: Progress | None) -> HeadMask:
             return hydra.find_circuit(
                 backbone, data, ood=other, objective=circuit.objective, heads_per_layer=circuit.heads_per_layer,
-                score=circuit.score or "msp", progress=part,
+                score=circuit.score or "msp", search=circuit.search, progress=part,
             ).keep  # fmt: skip
 
         def taken(which: str) -> "Dataset":
@@ -239,7 +253,7 @@ def measure_stability(study: Study, name: str, resamples: int, samples: int) -> 
         found = stability(
             choose, taken("id"), other, num_resamples=resamples, seed=study.config.seed, progress=progress
         )
-        study.put("stability", name, found.to_json())
+        study.put("stability", name, dataclasses.replace(found, made_for=circuit.digest).to_json())
         return f"Circuit {name!r} on {resamples} resamples: mean overlap {found.mean_overlap:.2f}"
 
     jobs.start(str(study.folder), f"Stability of the circuit {name!r}", work)
