@@ -119,3 +119,11 @@ def test_frozen_parameters_and_a_batch_of_one_class_make_no_difference(case):
         for parameter in case.backbone.network.parameters():
             parameter.requires_grad_(False)
         assert np.isfinite(hydra.score_heads(case.backbone, one_class, method=method).values).all()
+
+
+def test_shapley_sampling_leaves_the_callers_random_numbers_alone(case):
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    hydra.score_heads(case.backbone, case.data, method="captum:shapley_sampling", num_samples=2)
+    assert torch.equal(torch.rand(4), expected)

@@ -76,6 +76,31 @@ def test_rankings_of_another_backbone_or_shape_are_refused(case):
         faithfulness(case.backbone, case.data, {})
 
 
+def test_a_pruned_backbone_has_curves_of_the_heads_it_has(case):
+    gone = [(0, 0), (1, 1)]
+    pruned = hydra.prune(case.backbone, case.backbone.mask.without(gone))
+    scores = hydra.score_heads(pruned, case.data, method="taylor")
+    found = faithfulness(pruned, case.data, {"taylor": scores})
+    curves = found.curves["taylor"]
+    most = case.original.heads
+    assert found.kept == list(range(most + 1))
+    whole = hydra.evaluate(pruned, case.data).metrics["nll"]
+    assert curves["keep"]["nll"][-1] == pytest.approx(whole, abs=1e-9)
+    assert curves["remove"]["nll"][0] == pytest.approx(whole, abs=1e-9)
+    # one head a layer, chosen by hand
+    top = [(layer, int(np.nanargmax(row))) for layer, row in enumerate(scores.values)]
+    one = hydra.prune(pruned, case.backbone.mask.complement().including(top))
+    assert curves["keep"]["nll"][1] == pytest.approx(hydra.evaluate(one, case.data).metrics["nll"], abs=1e-9)
+
+
+def test_rank_correlation_within_layers_sees_no_trend_over_layers():
+    depth = np.arange(5.0)[:, None] * 100
+    same, reverse = np.array([[1.0, 2, 3, np.nan]] * 5), np.array([[3.0, 2, 1, np.nan]] * 5)
+    tables = {"a": same + depth, "b": reverse + depth}
+    assert rank_correlation(tables)[0, 1] > 0.9
+    assert rank_correlation(tables, within_layers=True)[0, 1] == pytest.approx(-1.0)
+
+
 def test_rank_correlation_is_spearmans_over_the_heads_that_both_have():
     rng = np.random.default_rng(0)
     a, b = rng.random((3, 4)), rng.random((3, 4))

@@ -27,6 +27,8 @@ def test_stages_grow_to_the_whole_of_both_sets():
     assert ends[-1] == (2000, 500)
     assert ends == sorted(set(ends))
     assert race_ends(40, 0) == [(40, 0)]
+    assert all(few == 3 for _, few in race_ends(2000, 3))  # a small set is seen whole from the start
+    assert all(few >= 16 for _, few in race_ends(2000, 50))
 
 
 def race(table: np.ndarray, count: int, seed: int, confidence: float = 0.95, tolerance: float = 0.0):
@@ -114,6 +116,21 @@ def test_raced_circuits_of_the_demo(objective):
     assert again.keep == raced.keep
 
 
+def test_a_race_on_sets_of_very_unlike_size(demo_vit):
+    data = hydra.load_dataset("demo/fashion-mnist", split="validation", limit=150)
+    few = hydra.load_dataset("demo/mnist", split="validation", limit=3)
+    raced = hydra.find_circuit(
+        demo_vit, data, ood={"digits": few}, objective="average", heads_per_layer=4, search="race"
+    )  # fmt: skip
+    assert raced.keep.kept_per_layer == (4,) * 6
+    assert (raced.ood_name, raced.num_ood) == ("digits", 3)
+
+
+@pytest.fixture(scope="module")
+def demo_vit():
+    return hydra.load_backbone("demo/vit", device="cpu")
+
+
 def test_unknown_search_confidence_and_tolerance_are_refused():
     backbone = hydra.load_backbone("demo/vit", device="cpu")
     data = hydra.load_dataset("demo/fashion-mnist", split="validation", limit=20)
@@ -121,5 +138,8 @@ def test_unknown_search_confidence_and_tolerance_are_refused():
         hydra.find_circuit(backbone, data, heads_per_layer=1, search="fast")
     with pytest.raises(hydra.HydraError, match=r"confidence must be at least 0\.5"):
         hydra.find_circuit(backbone, data, heads_per_layer=1, search="race", confidence=95)
+    for wrong in ({"confidence": "x"}, {"tolerance": None}, {"seed": -1}, {"seed": "a"}):
+        with pytest.raises(hydra.HydraError, match=next(iter(wrong))):
+            hydra.find_circuit(backbone, data, heads_per_layer=1, search="race", **wrong)
     with pytest.raises(hydra.HydraError, match="tolerance must be from 0 to 1"):
         hydra.find_circuit(backbone, data, heads_per_layer=1, search="race", tolerance=-0.1)

@@ -190,6 +190,40 @@ def test_scores_and_circuits_of_other_weights_or_data_are_refused(case):
             check_belongs(name, one, pruned.fingerprint)
 
 
+def test_samples_with_a_logit_that_is_not_finite_are_not_counted(case):
+    _, backbone, data, *_ = case
+    broken = copy.copy(backbone)
+    inputs = {name: tensor.clone() for name, tensor in backbone.processor.inputs.items()}
+    if "pixel_values" not in inputs:
+        pytest.skip("token ids cannot be broken")
+    inputs["pixel_values"][[2, 7]] = torch.nan
+    broken.processor = rows.Prepared(inputs)
+    for method in ("ablation", "headmap", "taylor"):
+        scores = hydra.score_heads(broken, data, method=method, heads_per_layer=1)
+        assert scores.num_samples == rows.NUM_ID - 2, method
+        assert np.isfinite(scores.values).all()
+    assert hydra.find_circuit(broken, data, heads_per_layer=1).num_samples == rows.NUM_ID - 2
+
+
+def test_only_a_backbone_has_heads_to_score(case):
+    _, backbone, data, *_ = case
+    fused = hydra.fuse([backbone])
+    for run in (hydra.find_circuit, hydra.score_heads):
+        more = {"method": "taylor"} if run is hydra.score_heads else {"heads_per_layer": 1}
+        with pytest.raises(hydra.HydraError, match=r"of one backbone .* got a FusedEnsemble"):
+            run(fused, data, **more)
+
+
+def test_taylor_in_inference_mode_and_what_compares_within_layers(case):
+    _, backbone, data, *_ = case
+    expected = hydra.score_heads(backbone, data, method="taylor")
+    with torch.inference_mode():
+        found = hydra.score_heads(backbone, data, method="taylor")
+    np.testing.assert_array_equal(found.values, expected.values)
+    assert not expected.within_layers
+    assert hydra.score_heads(backbone, data, method="headmap", heads_per_layer=1).within_layers
+
+
 def test_each_layer_is_told_when_it_is_done(case):
     _, backbone, data, *_ = case
     heard = []
@@ -209,6 +243,9 @@ def test_each_layer_is_told_when_it_is_done(case):
         ({"heads_per_layer": 99}, "99 heads in layer 0"),
         ({"heads_per_layer": [1]}, "has 1 numbers"),
         ({"heads_per_layer": None}, "heads_per_layer is needed"),
+        ({"heads_per_layer": "222"}, "must be a whole number or one a layer, got '222'"),
+        ({"heads_per_layer": [1.0, 1, 1]}, "must be a whole number or one a layer"),
+        ({"heads_per_layer": [True, 1, 1]}, "must be a whole number or one a layer"),
         ({"heads_per_layer": 1, "batch_size": 0}, "batch_size"),
         ({"heads_per_layer": 1, "score": "psychic"}, "psychic"),
     ],

@@ -9,7 +9,7 @@ import pytest
 from hydra_core.agreement import Stability
 from hydra_core.faithfulness import Faithfulness
 from hydra_core.study import Study
-from pages.ui import cache, state
+from pages.ui import cache, state, work
 from tests.pages.conftest import Open, button, healthy, texts
 
 
@@ -108,3 +108,35 @@ def test_an_ood_objective_asks_for_its_set_and_its_score(open_page: Open, study:
     circuit = study.circuit("ood_auroc mnist energy")
     assert circuit is not None
     assert (circuit.objective, circuit.score) == ("ood_auroc", "energy")
+
+
+def test_stability_of_an_earlier_circuit_of_that_name_is_said_to_be_old(open_page: Open, study: Study) -> None:
+    name, circuit = next(iter(study.circuits().items()))
+    frequency = np.full((6, 6), 0.5).tolist()
+    state.remember(study, "circuit view", "Stability and overlap")
+    state.remember(study, "stability circuit", name)
+    for made_for, expected in ((circuit.digest, "Two resamples share"), ("another", "has been searched anew")):
+        study.put("stability", name, Stability(frequency, 4, 40, 0.75, 0, made_for).to_json())
+        at = open_page("circuits", study.name)
+        assert not at.exception
+        assert expected in texts(at)
+
+
+def test_a_circuit_knows_its_ood_set_whatever_it_is_called(study: Study) -> None:
+    circuit = next(one for name, one in study.circuits().items() if one.objective == "average")
+    assert work.ood_of(study, "average mnist, 3 heads a layer", dataclasses.replace(circuit, ood_name=None)) == "mnist"
+    assert work.ood_of(study, "whatever", dataclasses.replace(circuit, ood_name="patches")) == "patches"
+    assert work.ood_of(study, "loss", dataclasses.replace(circuit, objective="loss")) is None
+
+
+def test_headmap_scores_are_ranked_and_coloured_within_layers(open_page: Open, study: Study) -> None:
+    scores = study.scores("taylor")
+    assert scores is not None
+    study.save_scores("headmap", dataclasses.replace(scores, method="headmap"))
+    state.remember(study, "scores shown", "headmap")
+    at = open_page("head_importance", study.name)
+    healthy(at)
+    assert "Spearman rank correlation of the places within each layer" in texts(at)
+    card = next(table.value for table in at.table if "Rank" in table.value.columns)
+    assert card.loc["headmap", "Rank"].endswith(" of 6 in its layer")
+    assert card.loc["taylor", "Rank"].endswith(" of 36")
