@@ -54,7 +54,7 @@ def pick(figure: Any, *, name: str, key: str, on_pick: Callable[[Any], None]) ->
 
 def page_download(figure: Any, name: str, key: str) -> None:
     """A button that takes the figure away as an HTML page that works with no network; made when it is clicked."""
-    with st.container(horizontal=True, horizontal_alignment="right"):
+    with st.container(horizontal=True, horizontal_alignment="right", key=f"html-{key}"):
         st.download_button(
             "HTML", lambda: figure.to_html(include_plotlyjs=True), file_name=f"{name}.html", mime="text/html",
             on_click="ignore", key=f"{key}/html", icon=":material/download:", type="tertiary",
