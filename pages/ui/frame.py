@@ -132,7 +132,7 @@ STYLE = """<style>
 /* Streamlit leaves 6 rem above and 5 rem beside the page: room that tables and head grids need. */
 [data-testid="stMainBlockContainer"] { padding: 3.2rem 3rem 4rem; max-width: 1500px; }
 /* The button stands in the chart's own free corner below, not in a row of its own. */
-[class*="st-key-html-"] { margin-top: -3.2rem; position: relative; pointer-events: none; }
+[class*="st-key-html-"] { margin-top: -1.6rem; position: relative; pointer-events: none; }
 [class*="st-key-html-"] button { pointer-events: auto; }
 .hydra-table { overflow-x: auto; }
 .hydra-table table { border-collapse: collapse; width: 100%; font-size: 0.875rem; font-variant-numeric: tabular-nums; }
