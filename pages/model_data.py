@@ -144,10 +144,9 @@ def new_study() -> None:
     kind = st.segmented_control("Backbone", [DEMO, OWN], default=DEMO, required=True, key=state.key("new", "kind"))
     config = demo_form() if kind == DEMO else own_form()
     left, right = st.columns(2)
-    # Empty: named after the backbone. One key, so that another backbone does not take a typed name away.
     name = left.text_input(
-        "Name of the study", placeholder=free_name(config.backbone), key=state.key("new", "name"),
-    ).strip() or free_name(config.backbone)  # fmt: skip
+        "Name of the study", value=free_name(config.backbone), key=state.key("new", "name", config.backbone)
+    )
     limit = right.number_input(
         "Samples of each set (0: all)", 0, 1_000_000, value=0, step=100, key=state.key("new", "limit"),
         help="Fewer samples are faster and give wider intervals.",

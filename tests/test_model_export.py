@@ -62,10 +62,6 @@ def check(fused, inputs, format, folder):
         np.testing.assert_allclose(found["probabilities"], fused.probabilities(part).numpy(), rtol=0, atol=1e-4)
 
 
-def test_a_torch_file_runs_where_hydra_core_is_not(tmp_path):
-    check(*fused_and_inputs("vit", tmp_path / "originals"), "torch", tmp_path)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", originals.NAMES)
 @pytest.mark.parametrize("format", ["torch", "onnx"])
