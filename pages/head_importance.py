@@ -133,6 +133,7 @@ def agreement(stored: dict[str, HeadScores]) -> None:
         f"Spearman rank correlation {places}over {heads} heads: 1 = the same order, 0 = unrelated, −1 = the opposite "
         f"order; –: all heads are equal. Validation samples: {counts}."
     )
+    charts.downloads(table_.reset_index(names="scores"), "agreement-of-methods")
 
 
 def table(name: str, scores: HeadScores) -> None:

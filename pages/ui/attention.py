@@ -4,6 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import streamlit as st
 
 from hydra_core.figures import attention_picture, attention_sentence, attention_tokens
@@ -156,3 +157,8 @@ def statistics(study: Study, layer: int, head: int) -> None:
     )  # fmt: skip
     count = min(STATISTICS, len(cache.dataset(study, "id", cache.SELECTION)))
     st.caption(f"Entropy and distance: mean over {count} validation samples.")
+    rows = [
+        {"layer": int(i), "head": int(j), "entropy_nats": entropy[i, j], f"distance_{unit}": distance[i, j]}
+        for i, j in np.argwhere(np.isfinite(entropy))
+    ]
+    charts.downloads(pd.DataFrame(rows), "attention-of-all-heads")

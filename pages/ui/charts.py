@@ -78,11 +78,13 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def downloads(table: pd.DataFrame, name: str, text: str | None = None) -> None:
-    """Buttons that take a table away as CSV and parquet, and `text`, what the study stores, as JSON."""
-    files: list[tuple[str, str | bytes, str]] = [("CSV", table.to_csv(index=False), "text/csv")]
-    files.append(("parquet", table.to_parquet(index=False), "application/vnd.apache.parquet"))
+    """Buttons that take a table away as CSV and parquet, and `text` (what the study stores) as JSON, on a click."""
+    files: list[tuple[str, Callable[[], str | bytes], str]] = [
+        ("CSV", lambda: table.to_csv(index=False), "text/csv"),
+        ("parquet", lambda: table.to_parquet(index=False), "application/vnd.apache.parquet"),
+    ]
     if text is not None:
-        files.append(("JSON", text, "application/json"))
+        files.append(("JSON", lambda: text, "application/json"))
     with st.container(horizontal=True, gap="small"):
         for kind, data, mime in files:
             st.download_button(

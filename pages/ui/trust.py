@@ -71,7 +71,18 @@ def graph(study: Study, circuits: dict[str, Circuit], facts: cache.Facts) -> Non
         "From the weights alone (Elhage et al., 2021): how much of what an earlier head writes a later one reads. "
         "LayerNorm gains on the way are counted, MLPs are not. Click a head for its card."
     )
+    charts.downloads(edges_table(found), "composition")
     head_card.draw(study, fitting.fitting(study, study.score_sets()), cells)
+
+
+def edges_table(found: dict[str, np.ndarray]) -> pd.DataFrame:
+    """One row an edge and kind of composition."""
+    parts = []
+    for kind in KINDS:
+        places = np.argwhere(np.isfinite(found[kind]))
+        part = pd.DataFrame(places, columns=["from_layer", "from_head", "to_layer", "to_head"])
+        parts.append(part.assign(kind=kind.upper(), strength=found[kind][tuple(places.T)]))
+    return pd.concat(parts, ignore_index=True)
 
 
 # --- faithfulness ---
@@ -189,6 +200,7 @@ def stability(study: Study, circuits: dict[str, Circuit]) -> None:
             overlaps({name: one.keep for name, one in circuits.items()}), list(circuits), list(circuits)
         )
         st.table(table.map(lambda value: f"{value:.2f}"))
+        charts.downloads(table.reset_index(names="circuit"), "overlap-of-circuits")
     st.markdown("**Would other samples choose the same heads?**")
     names = list(circuits)
     left, middle, right, last = st.columns([2, 1, 1, 1], vertical_alignment="bottom")
