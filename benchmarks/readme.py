@@ -27,6 +27,9 @@ def blocks() -> Iterator[tuple[str, str]]:
         circuits = RESULTS / f"faithfulness_{name}.md"
         if circuits.is_file():
             yield f"faithfulness:{name}", circuits.read_text(encoding="utf-8").strip()
+        tuned = RESULTS / f"finetuned_{name}.md"
+        if tuned.is_file():
+            yield f"finetuned:{name}", tuned.read_text(encoding="utf-8").strip()
     rows = []
     for name in FUSION:
         rows += json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["fusion"]["rows"]
