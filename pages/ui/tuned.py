@@ -1,0 +1,123 @@
+"""What a study knows of its fine-tuned members: the last whole run, and one that was stopped. Runs no model."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from hydra_core.errors import HydraError
+from hydra_core.evaluation import Evaluation
+from hydra_core.masks import fused_fingerprint, pruned_fingerprint
+from hydra_core.merging import MergeGap
+from hydra_core.study import CURRENT_MASKS, Study
+
+KIND, LATEST, UNFINISHED = "tuning", "latest", "unfinished"
+
+# The stored predictions' models, as tables name them.
+APART, FUSED, AGAIN = "fine-tuned, members apart", "fine-tuned, fused", "fine-tuned, fused, tuned again"
+MODELS = (APART, FUSED, AGAIN)
+ENSEMBLES = ("fine-tuned", "fine-tuned, tuned again")  # the stored ensembles behind FUSED and AGAIN
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a person chose.
+
+    Attributes:
+        epochs, learning_rate: of each member; `lora_rank` None trains all weights.
+        samples: training samples at most.
+        seed: member i trains with seed + i.
+        fused_epochs: of the fused network afterwards; 0 leaves it as it was fused.
+    """
+
+    epochs: int
+    learning_rate: float
+    lora_rank: int | None
+    samples: int
+    seed: int
+    fused_epochs: int
+
+    @property
+    def words(self) -> str:
+        """The settings in one line."""
+        how = "all weights" if self.lora_rank is None else f"LoRA of rank {self.lora_rank}"
+        after = f", then the fused network up to {self.fused_epochs}" if self.fused_epochs else ""
+        return f"up to {self.epochs} epochs{after}; learning rate {self.learning_rate:g}, {how}, seed {self.seed}"
+
+
+# Epochs by the name of what trains ("member 0", "fused network"), each as the fields of hydra_core's Epoch.
+Curves = dict[str, list[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A fine-tuning run, whole or stopped.
+
+    Attributes:
+        base: fingerprint of the ensemble fused without fine-tuning: it stands for the backbone and the masks.
+        settings: what was asked for.
+        curves: the epochs so far.
+        training, validation: samples of each.
+        gap: the members apart and fused, on test data; None in a run that was stopped.
+        again: the fused network after training on, where that was asked for.
+        fingerprints: of each stored fused ensemble, by name.
+        seconds, device, dtype: what the run took, and where.
+    """
+
+    base: str
+    settings: Settings
+    curves: Curves = field(default_factory=dict)
+    training: int = 0
+    validation: int = 0
+    gap: MergeGap | None = None
+    again: Evaluation | None = None
+    fingerprints: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    device: str = ""
+    dtype: str = ""
+
+    def to_json(self) -> str:
+        """JSON text that :meth:`from_json` reads back."""
+        texts = {name: one and one.to_json() for name, one in (("gap", self.gap), ("again", self.again))}
+        return json.dumps({**asdict(self), **texts})
+
+    @classmethod
+    def from_json(cls, text: str) -> "Run":
+        """Read :meth:`to_json`'s text; HydraError where it is damaged."""
+        try:
+            data = json.loads(text)
+            data["settings"] = Settings(**data["settings"])
+            for name, read in (("gap", MergeGap.from_json), ("again", Evaluation.from_json)):
+                data[name] = data[name] and read(data[name])
+            return cls(**data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise HydraError(f"the stored fine-tuning cannot be read ({error}); fine-tune again") from None
+
+
+def base_of(study: Study) -> str | None:
+    """Fingerprint of the ensemble fused from the masks as they are now, without fine-tuning; None without masks."""
+    masks, text = study.active_masks, study.get("masks", CURRENT_MASKS)
+    if not masks or not text:
+        return None
+    backbone = json.loads(text)["fingerprint"]
+    return fused_fingerprint([pruned_fingerprint(backbone, mask) for mask in masks])
+
+
+def latest(study: Study) -> Run | None:
+    """The last whole run, whatever masks it belongs to."""
+    return _read(study, LATEST)
+
+
+def unfinished(study: Study) -> Run | None:
+    """The run that was stopped, whatever masks it belongs to."""
+    return _read(study, UNFINISHED)
+
+
+def current(study: Study) -> Run | None:
+    """The last whole run if it belongs to the masks as they are now."""
+    run = latest(study)
+    return run if run is not None and run.base == base_of(study) else None
+
+
+def _read(study: Study, name: str) -> Run | None:
+    text = study.get(KIND, name)
+    return Run.from_json(text) if text else None
