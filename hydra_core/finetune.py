@@ -70,6 +70,7 @@ def fine_tune(
     validation: Dataset | None = None,
     patience: int = 2,
     checkpoint: str | os.PathLike[str] | None = None,
+    keep_checkpoint: bool = False,
     epoch_done: Callable[[Epoch], None] | None = None,
     progress: Progress | None = None,
 ) -> Tuned:
@@ -88,7 +89,8 @@ def fine_tune(
         patience: epochs without a lower validation NLL after which training stops.
         checkpoint: a file; the state is kept there after each epoch, and a call with the same arguments goes on from
             it, to the same result. It is deleted when training is done.
-        epoch_done: told of each epoch.
+        keep_checkpoint: the file stays instead, with the trained weights alone: the same call then returns them.
+        epoch_done: told of each epoch; of one that resumes also of those before, so that its curve is whole.
         progress: called after each step; may raise Cancelled.
 
     Returns:
@@ -110,13 +112,22 @@ def fine_tune(
         targets = required_labels(model, validation, "early stopping")
         held_out = Minibatches(model, validation, targets, settings.batch_size)
     batches = Minibatches(model, dataset, labels, settings.batch_size)
-    run = _Run(model, settings)
+    tell = epoch_done or (lambda _: None)
     path = None if checkpoint is None else Path(checkpoint)
     facts = json.dumps(
         [model.fingerprint, dataset.fingerprint, validation and validation.fingerprint, asdict(settings)]
-    )  # fmt: skip
+    )
     key = hashlib.sha256(facts.encode()).hexdigest()
-    if path is not None and (stored := load_checkpoint(path, key)) is not None:
+    stored = None if path is None else load_checkpoint(path, key)
+    if stored is not None:
+        for known in stored[1]["history"]:
+            tell(Epoch(**known))
+        if stored[1].get("finished"):
+            network = copy.deepcopy(model.network)
+            network.load_state_dict(stored[0])
+            return _around(model, network)
+    run = _Run(model, settings)
+    if stored is not None:
         run.restore(*stored)
     steps = epochs * len(batches)
     while run.epoch < epochs and not run.stalled:
@@ -125,10 +136,11 @@ def fine_tune(
         told = run.finish_epoch(loss, nll)
         if path is not None:
             save_checkpoint(path, key, *run.state())
-        if epoch_done is not None:
-            epoch_done(told)
+        tell(told)
     network = run.result()
-    if path is not None:
+    if path is not None and keep_checkpoint:
+        save_checkpoint(path, key, network.state_dict(), {"history": run.told, "finished": True})
+    elif path is not None:
         path.unlink(missing_ok=True)
     report(progress, steps, steps, "fine-tuned")
     return _around(model, network)
@@ -153,9 +165,8 @@ class _Run:
         else:
             self.tuner = _with_lora(self.network, settings.lora_rank, settings.seed)
         self.trained = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
-        self.optimizer = torch.optim.AdamW(
-            self.trained.values(), lr=settings.learning_rate, weight_decay=WEIGHT_DECAY
-        )  # fmt: skip
+        self.optimizer = torch.optim.AdamW(self.trained.values(), lr=settings.learning_rate, weight_decay=WEIGHT_DECAY)
+        self.history: list[Epoch] = []
         self.epoch, self.since_best = 0, 0
         self.best_nll: float | None = None
         self.best: dict[str, Tensor] | None = None
@@ -207,7 +218,13 @@ class _Run:
         if nll is not None and better:
             self.best_nll = nll
             self.best = {name: p.detach().clone() for name, p in self.trained.items()}
-        return Epoch(self.epoch, self.settings.epochs, loss, nll, better)
+        self.history.append(Epoch(self.epoch, self.settings.epochs, loss, nll, better))
+        return self.history[-1]
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        """The epochs so far as plain values."""
+        return [asdict(epoch) for epoch in self.history]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """All that a resumed run needs."""
@@ -216,11 +233,13 @@ class _Run:
         for name, p in self.trained.items():
             for key, value in self.optimizer.state[p].items():
                 tensors[f"optimizer/{key}/{name}"] = value
-        return tensors, {"epoch": self.epoch, "since_best": self.since_best, "best_nll": self.best_nll}
+        facts = {"epoch": self.epoch, "since_best": self.since_best, "best_nll": self.best_nll, "history": self.told}
+        return tensors, facts
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Go on from :meth:`state`."""
+        self.history = [Epoch(**fields) for fields in facts["history"]]
         best = {}
         for name, p in self.trained.items():
             p.copy_(tensors[f"now/{name}"])

@@ -87,11 +87,37 @@ def merge_gap(
 
     others = ood or {}
     before, after = apart(dataset), together(dataset)
+    before_ood, after_ood = ({name: run(data) for name, data in others.items()} for run in (apart, together))
+    return merge_gap_of(before, after, before_ood, after_ood, score=score, num_bins=num_bins)
+
+
+def merge_gap_of(
+    before: Predictions,
+    after: Predictions,
+    before_ood: Mapping[str, Predictions] | None = None,
+    after_ood: Mapping[str, Predictions] | None = None,
+    *,
+    score: str = "msp",
+    num_bins: int = 15,
+) -> MergeGap:
+    """:func:`merge_gap` from predictions on the ID data and on each OOD set by name; runs no model.
+
+    Args:
+        before, before_ood: of the members one after another (:func:`hydra_core.stack_members`).
+        after, after_ood: of the fused network, on the same data.
+        score, num_bins: see :func:`hydra_core.evaluate`.
+
+    Raises:
+        HydraError: predictions on other data, or no row with finite logits.
+    """
+    sides = ((before, before_ood or {}), (after, after_ood or {}))
+    data = [[known.data_fingerprint, {name: one.data_fingerprint for name, one in ood.items()}] for known, ood in sides]
+    if data[0] != data[1]:
+        raise HydraError(
+            f"a merge gap needs predictions on the same data before and after, got {data[0]} and {data[1]}"
+        )
     gap = np.abs(before.mean_probabilities - after.mean_probabilities)
-    found = [
-        evaluate_predictions(known, {name: run(data) for name, data in others.items()}, score=score, num_bins=num_bins)
-        for known, run in ((before, apart), (after, together))
-    ]
     if np.isnan(gap).all():
         raise HydraError("every sample has a non-finite logit, so no gap can be measured; check the weights")
+    found = [evaluate_predictions(known, ood, score=score, num_bins=num_bins) for known, ood in sides]
     return MergeGap(found[0], found[1], float(np.nanmean(gap)), float(np.nanmax(gap)))

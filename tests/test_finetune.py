@@ -10,6 +10,7 @@ from sklearn.metrics import log_loss
 
 import hydra_core as hydra
 from hydra_core.finetune import MAX_GRADIENT_NORM, WEIGHT_DECAY
+from hydra_core.merging import merge_gap_of
 from tests import originals
 from tests.rows import images
 
@@ -108,8 +109,12 @@ def test_fine_tuning_equals_a_plain_loop(backbone, pruned):
 def test_a_stopped_run_goes_on_to_the_same_weights(pruned, tmp_path, rank):
     options = {"epochs": 3, "learning_rate": 3e-3, "batch_size": 16, "seed": 4, "lora_rank": rank}
     data, held_out = images(56, 1), images(28, 2)
-    whole = hydra.fine_tune(pruned, data, validation=held_out, **options)
-    file, heard = tmp_path / "run" / "state.safetensors", []
+    curve, heard, notes = [], [], []
+    file, other = tmp_path / "run" / "state.safetensors", tmp_path / "other.safetensors"
+    whole = hydra.fine_tune(
+        pruned, data, validation=held_out, checkpoint=other, epoch_done=curve.append, **options
+    )  # fmt: skip
+    assert not other.exists(), "nothing is left to go on from"
 
     def stop(done, total, note):
         if "epoch 3" in note:
@@ -121,11 +126,20 @@ def test_a_stopped_run_goes_on_to_the_same_weights(pruned, tmp_path, rank):
     with pytest.raises(hydra.HydraError, match="belongs to another run"):
         hydra.fine_tune(pruned, data, validation=held_out, checkpoint=file, **{**options, "seed": 5})
     resumed = hydra.fine_tune(
-        pruned, data, validation=held_out, checkpoint=file, epoch_done=heard.append, **options
+        pruned, data, validation=held_out, checkpoint=file, keep_checkpoint=True, epoch_done=heard.append,
+        progress=lambda done, total, note: notes.append(note), **options,
     )  # fmt: skip
-    assert [one.number for one in heard] == [3]
+    assert heard == curve, "the whole curve, though only the last epoch was trained again"
+    assert not any("epoch 1" in note or "epoch 2" in note for note in notes)
     assert resumed.fingerprint == whole.fingerprint
-    assert not file.exists()
+    heard.clear()
+    kept = hydra.fine_tune(
+        pruned, data, validation=held_out, checkpoint=file, epoch_done=heard.append, progress=stop, **options
+    )  # fmt: skip
+    assert kept.fingerprint == whole.fingerprint, "taken from the file: stop would have raised in epoch 3"
+    assert heard == curve
+    assert not kept.network.training
+    assert not any(p.requires_grad for p in kept.network.parameters())
     file.write_bytes(b"half a file")
     with pytest.raises(hydra.HydraError, match="cannot be read"):
         hydra.fine_tune(pruned, data, checkpoint=file, **options)
@@ -189,6 +203,13 @@ def test_merge_gap_is_that_of_both_ensembles(backbone):
     )
     assert gap.after == hydra.evaluate(fused, data, ood={"noise": other})
     assert hydra.MergeGap.from_json(gap.to_json()) == gap
+    sides = [
+        [hydra.stack_members([hydra.predict(m, one) for m in tuned]), hydra.predict(fused, one)]
+        for one in (data, other)
+    ]
+    assert merge_gap_of(*sides[0], *({"noise": one} for one in sides[1])) == gap
+    with pytest.raises(hydra.HydraError, match="on the same data"):
+        merge_gap_of(sides[0][0], sides[1][1])
     with pytest.raises(hydra.HydraError, match="keep other heads"):
         hydra.merge_gap(tuned[::-1], fused, data)
 

@@ -396,6 +396,25 @@ def test_a_zip_brings_the_study_to_another_machine(study: Study, tmp_path: Path)
     assert sorted(path.name for path in other.iterdir()) == ["first", "first 2"]
 
 
+def test_unfinished_work_stays_with_the_study_and_in_no_copy(study: Study) -> None:
+    study.save_scores("a", head_scores())
+    state = study.unfinished("tuning") / "member-0.safetensors"
+    write_bytes(state, b"half")
+    assert study.kinds() == ["scores"]
+    assert not study.duplicate("copy").unfinished("tuning").exists()
+    assert not any("member-0" in name for name in zipfile.ZipFile(io.BytesIO(study.to_zip())).namelist())
+    moved = study.rename("moved")
+    assert (moved.unfinished("tuning") / state.name).read_bytes() == b"half"
+    moved.remove_unfinished("other")
+    moved.remove_unfinished("tuning")
+    assert not moved.unfinished("tuning").exists()
+    write_bytes(moved.unfinished("tuning") / state.name, b"half")
+    moved.clear(["scores"])
+    assert moved.unfinished("tuning").is_dir()
+    moved.clear()
+    assert sorted(path.name for path in moved.folder.iterdir()) == ["study.json"]
+
+
 def test_a_zip_without_a_top_folder_is_read_too(study: Study, tmp_path: Path) -> None:
     data = make_zip(files_below(study.folder))
     assert import_zip(tmp_path / "other", data).config == CONFIG

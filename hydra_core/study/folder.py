@@ -20,6 +20,7 @@ from hydra_core.study.zip import pack
 # Kinds that are stored as something else than JSON text.
 FOLDER_KINDS = ("predictions", "ensembles")
 _KNOWN_KINDS = ("scores", "circuits", "masks", "evaluations", *FOLDER_KINDS)
+_UNFINISHED = ".unfinished"
 _KIND = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
 
@@ -127,6 +128,20 @@ class StudyFolder:
         for kind in self.kinds() if kinds is None else kinds:
             if (self.folder / _checked(kind)).is_dir():
                 files.remove_folder(self.folder / kind)
+        if kinds is None and (unfinished := self.folder / _UNFINISHED).is_dir():
+            files.remove_folder(unfinished)
+
+    def unfinished(self, what: str) -> Path:
+        """Where a job keeps what it needs to go on after a stop, whether or not it exists.
+
+        Hidden, so that it is in no zip and no copy of the study.
+        """
+        return self.folder / _UNFINISHED / files.file_stem(what)
+
+    def remove_unfinished(self, what: str) -> None:
+        """Remove what :meth:`unfinished` names; nothing happens where there is none."""
+        if (folder := self.unfinished(what)).is_dir():
+            files.remove_folder(folder)
 
     def put(self, kind: str, name: str, text: str) -> None:
         """Store JSON text.
