@@ -41,6 +41,11 @@ def draw(study: Study) -> None:
     elif results.stale(study):
         st.warning("The masks have changed since these members were fused: the ensemble below is the one before.")
         frame.link("Fuse", "Fuse again")
+    if results.stale_tuning(study):
+        st.warning(
+            "The masks have changed since the members were fine-tuned: below, their lines say “of earlier masks”."
+        )
+        frame.link("Fuse", "Fine-tune again")
     explore(study, sources)
     paper.draw()
 

@@ -4,10 +4,12 @@ import pandas as pd
 import streamlit as st
 
 from hydra_core.study import Study
-from pages.ui import frame, jobs, results, state, work
+from pages.ui import frame, jobs, results, state, tuning, work
 from pages.ui.equivalence import Equivalence
 
 BATCHES = (1, 8, 32)
+FORMATS = ("float32", "bfloat16")
+DIVERSITY = ("disagreement", "pairwise_kl", "mutual_information")
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10, "bfloat16": 0.05, "float16": 0.01}
 
 
@@ -37,11 +39,13 @@ def draw(study: Study) -> None:
                 key=state.key("fuse", "go"),
                 disabled=busy, on_click=work.fuse, args=(study,),
             )  # fmt: skip
+    if check is not None:
+        exactness(check)
+        cost(check)
+        timing(study, busy, len(check.masked_fused))
+    tuning.section(study, check, job)
     if check is None:
         return
-    exactness(check)
-    cost(check)
-    timing(study, busy, len(check.masked_fused))
     with st.container(horizontal=True):
         frame.link("Evaluate", "Next: see the ensemble's uncertainty")
         st.button("Fuse again", key=state.key("fuse", "again"), disabled=busy, on_click=work.fuse, args=(study,))
@@ -73,6 +77,12 @@ def exactness(check: Equivalence) -> None:
         f"so up to {limit:.1e} is rounding."
     )
     (st.caption if worst <= limit else st.warning)(text)
+    if check.diversity:
+        (a, b), (c, d), (e, f) = (check.diversity[name] for name in DIVERSITY)
+        st.caption(
+            f"How much the members differ before → after fusion, on the same samples: disagreement {100 * a:.1f} → "
+            f"{100 * b:.1f} %, mean pairwise KL {c:.4f} → {d:.4f} nats, mutual information {e:.4f} → {f:.4f} nats."
+        )
 
 
 def cost(check: Equivalence) -> None:
@@ -111,27 +121,34 @@ def timing(study: Study, busy: bool, members: int) -> None:
         batch = st.segmented_control(
             "Batch size", BATCHES, required=True, **state.bind(study, "timing batch", BATCHES[1], BATCHES)
         )
+        own = study.config.dtype
+        formats = [own, *(one for one in FORMATS if one != own)]
+        chosen = st.pills(
+            "Number formats", formats, selection_mode="multi", **state.bind(study, "timing formats", [own]),
+            help="Several are timed one after the other. bfloat16 is quick on a GPU; many CPUs imitate it slowly.",
+        )  # fmt: skip
         st.button(
-            "Time it", key=state.key("fuse", "time"), disabled=busy or results.stale(study),
+            "Time it", key=state.key("fuse", "time"), disabled=busy or results.stale(study) or not chosen,
             icon=":material/timer:",
-            on_click=work.time_fusion, args=(study, batch),
+            on_click=work.time_fusion, args=(study, batch, [one for one in formats if one in chosen]),
         )  # fmt: skip
     rows = []
-    for size in BATCHES:
-        text = study.get("fusion", f"timing {size}")
+    for name in [f"timing {size}{tail}" for size in BATCHES for tail in ("", *(f" {one}" for one in formats[1:]))]:
+        text = study.get("fusion", name)
         if not text:
             continue
         t = FusionTiming.from_json(text)
         rows.append(
             {
-                "Batch": f"{size}",
+                "Batch": f"{t.batch_size}",
+                "Format": t.dtype,
                 "Single (ms)": f"{1000 * t.single:.1f}",
                 f"{members} one after another (ms)": f"{1000 * t.one_after_another:.1f}",
                 "Fused (ms)": f"{1000 * t.fused:.1f}",
                 "Fused / single": f"{t.fused_over_single:.2f}",
                 "Operations say": f"{t.operations_ratio:.2f}",
                 "Fused / one after another": f"{t.fused_over_one_after_another:.2f}",
-                "Where": f"{t.device}, {t.dtype}, {t.threads} thread{'s' if t.threads != 1 else ''}",
+                "Where": f"{t.device}, {t.threads} thread{'s' if t.threads != 1 else ''}",
             }
         )
     if not rows:

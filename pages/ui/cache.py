@@ -63,6 +63,16 @@ def backbone(study: Study) -> "Backbone":
     return _backbone(backbone_key(study.config))
 
 
+def converted(study: Study, dtype: str) -> "Backbone":
+    """The study's backbone in another number format; not kept."""
+    import hydra_core as hydra
+
+    config = study.config
+    return hydra.load_backbone(
+        config.backbone, device=config.device, dtype=dtype, class_names=config.class_names, templates=config.templates
+    )
+
+
 @dataclass(frozen=True)
 class Facts:
     """What pages say about a backbone, kept in the study so that they need not load it."""

@@ -48,6 +48,16 @@ def fused(study: Study, variant: str = AS_PRUNED) -> "FusedEnsemble":
     return _load(str(folder), stored, study.config.device)
 
 
+def export_name(format: str, variant: str) -> str:
+    """The name, among the study's exports, of the facts about a variant's file."""
+    return format if variant == AS_PRUNED else f"{format}, {variant}"
+
+
+def file_stem(variant: str) -> str:
+    """The name of a variant's file, without ending: "fused" as pruned, else "fused-fine-tuned" and so on."""
+    return "fused" if variant == AS_PRUNED else "fused-" + variant.replace(", ", "-").replace(" ", "-")
+
+
 @st.cache_resource(max_entries=2, show_spinner=False)
 def _load(folder: str, fingerprint: str, device: str) -> "FusedEnsemble":
     import hydra_core as hydra

@@ -1,10 +1,12 @@
 """Does the fused network compute what it should? Masked backbone, pruned members and fused members, side by side."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from time import perf_counter
 
 import numpy as np
 
+from hydra_core import metrics
 from hydra_core.masks import HeadMask
 from hydra_core.study import Study
 from pages.ui import cache
@@ -21,6 +23,8 @@ class Equivalence:
         scale: largest |logit| of the masked backbone, which the differences are to be read against.
         report: what the fusion says of itself.
         parameters, operations: of the fused network over the full backbone's.
+        diversity: how much the members differ (see :func:`diversity`), pruned and fused; none for one member.
+        forward_seconds: of one pruned member on one sample, the quickest member's; 0 in a file of an older version.
     """
 
     masked_pruned: list[float]
@@ -33,6 +37,8 @@ class Equivalence:
     parameters: float
     operations: float
     num_parameters: int
+    diversity: dict[str, tuple[float, float]] = field(default_factory=dict)
+    forward_seconds: float = 0.0
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -50,6 +56,21 @@ def gates(mask: HeadMask) -> np.ndarray:
     return out
 
 
+def diversity(probabilities: np.ndarray) -> dict[str, float]:
+    """How much members differ, from their probabilities (M, N, C): shares and nats; none for one member.
+
+    `pairwise_kl` is the mean of KL(i || j) over all ordered pairs and samples; rows with a NaN are left out.
+    """
+    members = len(probabilities)
+    if members < 2:
+        return {}
+    return {
+        "disagreement": metrics.disagreement(probabilities),
+        "pairwise_kl": float(metrics.pairwise_kl(probabilities).sum() / (members * (members - 1))),
+        "mutual_information": float(np.nanmean(metrics.mutual_information(probabilities))),
+    }
+
+
 def compare(study: Study, masks: list[HeadMask]) -> Equivalence:
     """Run the three on the first test samples."""
     import hydra_core as hydra
@@ -60,17 +81,29 @@ def compare(study: Study, masks: list[HeadMask]) -> Equivalence:
     inputs = backbone.prepare([data.items[i] for i in range(count)])
     together = _numpy(fused.member_logits(inputs))
     pruned, merged, scale = [], [], 0.0
+    apart, seconds = [], []
     for i, mask in enumerate(masks):
         masked = _numpy(backbone.logits(inputs, gates=gates(mask)))
-        alone = _numpy(hydra.prune(backbone, mask).logits(inputs))
+        member = hydra.prune(backbone, mask)
+        start = perf_counter()
+        alone = _numpy(member.logits(inputs))
+        seconds.append((perf_counter() - start) / count)
+        apart.append(alone)
         pruned.append(float(np.abs(masked - alone).max()))
         merged.append(float(np.abs(masked - together[i]).max()))
         scale = max(scale, float(np.abs(masked).max()))
+    before, after = (diversity(_softmax(logits)) for logits in (np.stack(apart), together))
     plain = {k: v for k, v in fused.report.items() if isinstance(v, float | int | str)}
     return Equivalence(
         pruned, merged, scale, count, fused.dtype, fused.device, plain,
         fused.num_parameters / backbone.num_parameters, fused.flops() / backbone.flops(), fused.num_parameters,
+        {name: (value, after[name]) for name, value in before.items()}, min(seconds),
     )  # fmt: skip
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    exponents = np.exp(logits - logits.max(-1, keepdims=True))
+    return exponents / exponents.sum(-1, keepdims=True)
 
 
 def _numpy(tensor) -> np.ndarray:

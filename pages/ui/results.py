@@ -1,14 +1,12 @@
 """Which models have stored predictions in a study, and their evaluations. Runs no model."""
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from hydra_core.masks import fused_fingerprint, pruned_fingerprint
-from hydra_core.study import CURRENT_MASKS, Study
-from pages.ui import cache
+from hydra_core.study import Study
+from pages.ui import cache, tuned
 
 if TYPE_CHECKING:
     from hydra_core import Evaluation, Predictions
@@ -30,16 +28,19 @@ FUSED = Source("Fused ensemble", "fused")
 
 
 def sources(study: Study) -> list[Source]:
-    """All models with stored ID predictions: full, other single systems, fused, its members."""
+    """All models with stored ID predictions: full, fused, fine-tuned, the fused one's members, other single systems."""
     models = study.prediction_models()
     found = [FULL] if "full" in models else []
-    others = [Source(name, name) for name in models if name not in ("full", "fused") and not name.startswith("member ")]
+    known = ("full", "fused", *tuned.MODELS)
+    others = [Source(name, name) for name in models if name not in known and not name.startswith("member ")]
+    before = " (of earlier masks)" if stale_tuning(study) else ""
+    ensembles = [Source(f"{name[0].upper()}{name[1:]}{before}", name) for name in tuned.MODELS if name in models]
     if "fused" in models:
         predictions = cache.predictions(study, "fused")
         found.append(FUSED)
         if predictions is not None and predictions.num_members > 1:
-            found += [Source(f"Member {i}", "fused", i) for i in range(predictions.num_members)]
-    return found + others
+            others = [*(Source(f"Member {i}", "fused", i) for i in range(predictions.num_members)), *others]
+    return found + ensembles + others
 
 
 def predictions(study: Study, source: Source, data: str = "id") -> "Predictions | None":
@@ -78,9 +79,10 @@ def outdated(study: Study) -> bool:
 
 def stale(study: Study) -> bool:
     """Whether the members' masks have changed since the stored fused predictions were made."""
-    masks, fused = study.active_masks, predictions(study, FUSED)
-    text = study.get("masks", CURRENT_MASKS)
-    if not masks or fused is None or not text:
-        return False
-    backbone = json.loads(text)["fingerprint"]
-    return fused.model_fingerprint != fused_fingerprint([pruned_fingerprint(backbone, mask) for mask in masks])
+    base, fused = tuned.base_of(study), predictions(study, FUSED)
+    return base is not None and fused is not None and fused.model_fingerprint != base
+
+
+def stale_tuning(study: Study) -> bool:
+    """Whether the members' masks have changed since they were fine-tuned."""
+    return any(name in tuned.MODELS for name in study.prediction_models()) and tuned.current(study) is None

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hydra_core.errors import HydraError
-from hydra_core.evaluation import Evaluation
 from hydra_core.masks import fused_fingerprint, pruned_fingerprint
 from hydra_core.merging import MergeGap
 from hydra_core.study import CURRENT_MASKS, Study
@@ -15,7 +14,8 @@ KIND, LATEST, UNFINISHED = "tuning", "latest", "unfinished"
 # The stored predictions' models, as tables name them.
 APART, FUSED, AGAIN = "fine-tuned, members apart", "fine-tuned, fused", "fine-tuned, fused, tuned again"
 MODELS = (APART, FUSED, AGAIN)
-ENSEMBLES = ("fine-tuned", "fine-tuned, tuned again")  # the stored ensembles behind FUSED and AGAIN
+ENSEMBLES = {"fine-tuned": FUSED, "fine-tuned, tuned again": AGAIN}  # stored ensembles: the model they predict as
+NETWORK = "fused network"  # among the curves
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,14 @@ class Settings:
     samples: int
     seed: int
     fused_epochs: int
+
+    def names(self, members: int) -> list[str]:
+        """What trains, in order."""
+        return [*(f"member {i}" for i in range(members)), *([NETWORK] if self.fused_epochs else [])]
+
+    def epochs_of(self, name: str) -> int:
+        """Epochs of what is called `name`, at most."""
+        return self.fused_epochs if name == NETWORK else self.epochs
 
     @property
     def words(self) -> str:
@@ -58,7 +66,8 @@ class Run:
         curves: the epochs so far.
         training, validation: samples of each.
         gap: the members apart and fused, on test data; None in a run that was stopped.
-        again: the fused network after training on, where that was asked for.
+        again: the members apart and the fused network after training on, where that was asked for.
+        diversity: how much the members differ (see :func:`pages.ui.equivalence.diversity`), by model.
         fingerprints: of each stored fused ensemble, by name.
         seconds, device, dtype: what the run took, and where.
     """
@@ -69,7 +78,8 @@ class Run:
     training: int = 0
     validation: int = 0
     gap: MergeGap | None = None
-    again: Evaluation | None = None
+    again: MergeGap | None = None
+    diversity: dict[str, dict[str, float]] = field(default_factory=dict)
     fingerprints: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     device: str = ""
@@ -86,8 +96,8 @@ class Run:
         try:
             data = json.loads(text)
             data["settings"] = Settings(**data["settings"])
-            for name, read in (("gap", MergeGap.from_json), ("again", Evaluation.from_json)):
-                data[name] = data[name] and read(data[name])
+            for name in ("gap", "again"):
+                data[name] = data[name] and MergeGap.from_json(data[name])
             return cls(**data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise HydraError(f"the stored fine-tuning cannot be read ({error}); fine-tune again") from None
@@ -108,8 +118,8 @@ def latest(study: Study) -> Run | None:
 
 
 def unfinished(study: Study) -> Run | None:
-    """The run that was stopped, whatever masks it belongs to."""
-    return _read(study, UNFINISHED)
+    """The run that was stopped, whatever masks it belongs to; a copy of the study has none to go on with."""
+    return _read(study, UNFINISHED) if study.unfinished(KIND).is_dir() else None
 
 
 def current(study: Study) -> Run | None:

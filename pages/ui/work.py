@@ -11,7 +11,7 @@ from hydra_core.errors import HydraError
 from hydra_core.jobs import Progress
 from hydra_core.masks import HeadMask
 from hydra_core.study import CURRENT_MASKS, Study
-from pages.ui import cache, equivalence, jobs, results, state
+from pages.ui import cache, ensemble, equivalence, jobs, results, state
 
 if TYPE_CHECKING:
     from hydra_core import Circuit, Dataset
@@ -73,50 +73,55 @@ def measure_full(study: Study) -> None:
 
 def fuse(study: Study) -> None:
     """Start fusing the members: check masked = pruned = fused, then predict with the fused network on all data."""
-
-    def work(progress: Progress) -> str:
-        from hydra_core.pipeline import predict_parts
-
-        progress(0, 0, "pruning and fusing")
-        masks = study.active_masks
-        if not masks:
-            raise HydraError("there are no members yet; make them on the Members page")
-        fused = cache.fused(study, masks)
-        check = equivalence.compare(study, masks)
-        found = predict_parts(fused, study_data(study), progress)
-        # From here on nothing can be cancelled: what is stored belongs together.
-        study.remove_predictions("fused")
-        for name in study.names("fusion"):
-            study.remove("fusion", name)
-        study.put("fusion", "check", check.to_json())
-        for name in study.names("evaluations"):
-            if name == "fused":  # of the predictions before
-                study.remove("evaluations", name)
-        # with the note that says which OOD sets were seen in choosing
-        study.put("masks", results.FUSED_MASKS, study.get("masks", CURRENT_MASKS) or "")
-        for name, predictions in found.items():
-            study.save_predictions("fused", name, predictions)
-        return f"{len(masks)} members fused and run on {len(found)} data sets"
-
-    jobs.start(str(study.folder), "Fusing", work)
+    jobs.start(str(study.folder), "Fusing", lambda progress: fuse_now(study, progress))
 
 
-def time_fusion(study: Study, batch_size: int) -> None:
-    """Start timing single, one-after-another and fused forwards of one batch."""
+def fuse_now(study: Study, progress: Progress) -> str:
+    """The work of :func:`fuse`, for a job that goes on from there."""
+    from hydra_core.pipeline import predict_parts
+
+    progress(0, 0, "pruning and fusing")
+    masks = study.active_masks
+    fused = ensemble.fused(study)
+    check = equivalence.compare(study, masks or [])
+    found = predict_parts(fused, study_data(study), progress)
+    # From here on nothing can be cancelled: what is stored belongs together.
+    study.remove_predictions("fused")
+    for name in study.names("fusion"):
+        study.remove("fusion", name)
+    study.put("fusion", "check", check.to_json())
+    for name in study.names("evaluations"):
+        if name == "fused":  # of the predictions before
+            study.remove("evaluations", name)
+    # with the note that says which OOD sets were seen in choosing
+    study.put("masks", results.FUSED_MASKS, study.get("masks", CURRENT_MASKS) or "")
+    for name, predictions in found.items():
+        study.save_predictions("fused", name, predictions)
+    return f"{fused.num_members} members fused and run on {len(found)} data sets"
+
+
+def time_fusion(study: Study, batch_size: int, formats: list[str] | None = None) -> None:
+    """Start timing single, one-after-another and fused forwards of one batch, in each number format."""
 
     def work(progress: Progress) -> str:
         import hydra_core as hydra
+        from hydra_core.pipeline import Stages
         from hydra_core.timing import time_fusion as run
 
-        progress(0, 0, "pruning and fusing")
-        masks = study.active_masks or []
-        backbone = cache.backbone(study)
-        members = [hydra.prune(backbone, mask) for mask in masks]
-        data = cache.dataset(study)
-        inputs = backbone.prepare([data.items[i % len(data)] for i in range(batch_size)])
-        timing = run(backbone, members, cache.fused(study, masks), inputs, progress=progress)
-        study.put("fusion", f"timing {batch_size}", timing.to_json())
-        return f"Timed at batch {batch_size}"
+        masks, data = study.active_masks or [], cache.dataset(study)
+        chosen = formats or [study.config.dtype]
+        stages = Stages(progress, len(chosen))
+        for dtype in chosen:
+            part = stages.next(dtype)
+            part(0, 1, "pruning and fusing")
+            # Nothing of this is kept: a second copy of the weights in memory is only held while it is timed.
+            own = dtype == study.config.dtype
+            backbone = cache.backbone(study) if own else cache.converted(study, dtype)
+            members = [hydra.prune(backbone, mask) for mask in masks]
+            inputs = backbone.prepare([data.items[i % len(data)] for i in range(batch_size)])
+            timing = run(backbone, members, hydra.fuse(members), inputs, progress=part)
+            study.put("fusion", f"timing {batch_size}" if own else f"timing {batch_size} {dtype}", timing.to_json())
+        return f"Timed at batch {batch_size} in {' and '.join(chosen)}"
 
     jobs.start(str(study.folder), f"Timing at batch {batch_size}", work)
 
@@ -259,25 +264,23 @@ def measure_stability(study: Study, name: str, resamples: int, samples: int) -> 
     jobs.start(str(study.folder), f"Stability of the circuit {name!r}", work)
 
 
-def export_fused(study: Study, format: str) -> None:
-    """Start writing the fused network as one file that needs no hydra_core; it is checked before it is offered."""
+def export_fused(study: Study, format: str, variant: str = ensemble.AS_PRUNED) -> None:
+    """Start writing a fused network as one file that needs no hydra_core; it is checked before it is offered."""
 
     def work(progress: Progress) -> str:
         from hydra_core.model_export import FORMATS, export_model
 
-        progress(0, 0, "pruning and fusing")
-        masks = study.active_masks
-        if not masks:
-            raise HydraError("there are no members yet; make them on the Members page")
-        fused = cache.fused(study, masks)
+        progress(0, 0, "making the network")
+        fused = ensemble.fused(study, variant)
         told = export_model(
-            fused, study.folder / "exports" / f"fused{FORMATS[format]}", format=format, progress=progress
-        )
+            fused, study.folder / "exports" / f"{ensemble.file_stem(variant)}{FORMATS[format]}", format=format,
+            progress=progress,
+        )  # fmt: skip
         facts = {
             "fingerprint": fused.fingerprint, "max_difference": told.max_difference, "tolerance": told.tolerance,
-            "batches": told.batches, "file": told.path.name,
+            "batches": told.batches, "file": told.path.name, "variant": variant,
         }  # fmt: skip
-        study.put("exports", format, json.dumps(facts))
+        study.put("exports", ensemble.export_name(format, variant), json.dumps(facts))
         return f"Exported as {format}: loaded again, its logits differ by at most {told.max_difference:.1e}"
 
     jobs.start(str(study.folder), f"Exporting as {format}", work)
