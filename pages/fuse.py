@@ -42,7 +42,7 @@ def draw(study: Study) -> None:
     if check is not None:
         exactness(check)
         cost(check)
-        timing(study, busy, len(check.masked_fused))
+        timing(study, busy, check)
     tuning.section(study, check, job)
     if check is None:
         return
@@ -113,19 +113,21 @@ def cost(check: Equivalence) -> None:
     )
 
 
-def timing(study: Study, busy: bool, members: int) -> None:
+def timing(study: Study, busy: bool, check: Equivalence) -> None:
     from hydra_core.timing import FusionTiming
 
+    members = len(check.masked_fused)
     st.subheader("How long it takes")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         batch = st.segmented_control(
             "Batch size", BATCHES, required=True, **state.bind(study, "timing batch", BATCHES[1], BATCHES)
         )
-        own = study.config.dtype
+        own, on_cpu = study.config.dtype, check.device.startswith("cpu")
         formats = [own, *(one for one in FORMATS if one != own)]
         chosen = st.pills(
             "Number formats", formats, selection_mode="multi", **state.bind(study, "timing formats", [own]),
-            help="Several are timed one after the other. bfloat16 is quick on a GPU; many CPUs imitate it slowly.",
+            format_func=lambda one: f"{one} (slow on many CPUs)" if one == "bfloat16" and on_cpu else one,
+            help="Several are timed one after the other, each with all three in turns.",
         )  # fmt: skip
         st.button(
             "Time it", key=state.key("fuse", "time"), disabled=busy or results.stale(study) or not chosen,

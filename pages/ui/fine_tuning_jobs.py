@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LABEL = "Fine-tuning the members"
 TRAINED_SHARE = 0.8  # of the validation half of data that have no training part
-TRAINING_COST = 4  # forward passes that training on a sample takes, about
+TRAINING_COST = 5  # forward passes that training on a sample takes, about
 
 
 def start(study: Study, settings: tuned.Settings) -> None:

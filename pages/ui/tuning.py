@@ -23,7 +23,11 @@ def section(study: Study, check: Equivalence | None, job: jobs.Job | None) -> No
     """All of it; `check` (of these masks, where there is one) times a forward pass, `job` is the study's."""
     st.subheader("Fine-tune the members")
     if job is not None and job.active and job.label == fine_tuning_jobs.LABEL:
-        jobs.watch(job, live)
+        st.button(
+            "Stop, and keep what is done", key=state.key("tuning", "stop"), on_click=job.cancel.set,
+            disabled=job.cancel.is_set(), icon=":material/pause:",
+        )  # fmt: skip
+        jobs.watch(job, lambda found: live(job, found))
         return
     busy = job is not None and job.active
     st.markdown(
@@ -34,16 +38,19 @@ def section(study: Study, check: Equivalence | None, job: jobs.Job | None) -> No
     if stopped is not None:
         go_on(study, stopped, busy)
     with st.expander("Train", icon=":material/model_training:", expanded=run is None and stopped is None):
-        form(study, check, busy, first=run is None and stopped is None)
+        ready = run is None and stopped is None and check is not None and not results.stale(study)
+        form(study, check, busy, next_step=ready)
     if run is None and results.stale_tuning(study):
         st.warning("**The masks have changed since members were fine-tuned**: fine-tune these to see their numbers.")
     if run is not None:
         merging(study, run)
 
 
-def live(found: Any) -> None:
+def live(job: jobs.Job, found: Run) -> None:
     """The run that is under way."""
-    st.caption(f"{found.settings.words[0].upper()}{found.settings.words[1:]}. Cancel keeps the epochs that are done.")
+    left = job.time_left()
+    st.markdown(f"{job.note}" + ("" if left is None else f", about {jobs.duration(left)} left for all"))
+    st.caption(f"Asked for: {found.settings.words}.")
     curves(found, "live")
 
 
@@ -52,7 +59,7 @@ def go_on(study: Study, stopped: Run, busy: bool) -> None:
     fits = stopped.base == tuned.base_of(study)
     with st.container(border=True):
         done = ", ".join(
-            f"{name} {len(rows)} of {stopped.settings.epochs_of(name)}" for name, rows in stopped.curves.items()
+            f"{name}: {len(rows)} of {stopped.settings.epochs_of(name)}" for name, rows in stopped.curves.items()
         )
         st.markdown(
             f"**A fine-tuning was stopped.** Epochs done: {done or 'none yet'}. Asked for: {stopped.settings.words}."
@@ -75,7 +82,7 @@ def go_on(study: Study, stopped: Run, busy: bool) -> None:
 # --- choices ---
 
 
-def form(study: Study, check: Equivalence | None, busy: bool, *, first: bool) -> None:
+def form(study: Study, check: Equivalence | None, busy: bool, *, next_step: bool) -> None:
     top, bottom = st.columns(4, vertical_alignment="bottom"), st.columns(4, vertical_alignment="bottom")
     epochs = top[0].number_input("Epochs", 1, 1000, **state.bind_number(study, "tuning epochs", 2, 1, 1000))
     rate = top[1].number_input(
@@ -100,8 +107,8 @@ def form(study: Study, check: Equivalence | None, busy: bool, *, first: bool) ->
         **state.bind_number(study, "tuning seed", study.config.seed, 0, 2**31),
     )  # fmt: skip
     after = bottom[2].toggle(
-        "Then train the fused network on", **state.bind(study, "tuning after", False),
-        help="A short fine-tuning after fusing: the mean MLP gets used to all members.",
+        "Train on after fusing", **state.bind(study, "tuning after", False),
+        help="A short fine-tuning of the fused network: its one MLP gets used to all members.",
     )  # fmt: skip
     fused_epochs = 0
     if after:
@@ -112,7 +119,7 @@ def form(study: Study, check: Equivalence | None, busy: bool, *, first: bool) ->
     members = len(study.active_masks or [])
     st.caption(where_from(study) + " " + duration(study, settings, members, check))
     st.button(
-        f"Fine-tune {members} members", type="primary" if first else "secondary", icon=":material/model_training:",
+        f"Fine-tune {members} members", type="primary" if next_step else "secondary", icon=":material/model_training:",
         key=state.key("tuning", "start"), disabled=busy, on_click=fine_tuning_jobs.start, args=(study, settings),
     )  # fmt: skip
 
@@ -166,7 +173,6 @@ def curves(run: Run, place: str) -> None:
             subtitle=f"n = {run.training if field == 'train_loss' else run.validation} samples",
         )  # fmt: skip
         figure.update_xaxes(dtick=max(1, max(len(rows) for rows in run.curves.values()) // 10))
-        figure.update_layout(height=320)
         with column:
             charts.draw(figure, name=field, key=state.key("tuning", place, field))
     last = max(len(rows) for rows in run.curves.values())
@@ -201,7 +207,7 @@ def merging(study: Study, run: Run) -> None:
     if not results.stale(study) and results.FUSED in results.sources(study):
         known = results.evaluation(study, results.FUSED)
         if known is not None and known.num_samples == before.num_samples:
-            rows["Fused as pruned, nobody fine-tuned"] = known.metrics
+            rows["Fused, not fine-tuned"] = known.metrics
     rows["Fine-tuned, members apart"] = before.metrics
     rows["Fine-tuned, fused"] = {**after.metrics, "moved": run.gap.mean_difference}
     if run.again is not None:
@@ -210,6 +216,7 @@ def merging(study: Study, run: Run) -> None:
         Column("accuracy", "Accuracy (%)", "higher", 2, percent=True),
         Column("nll", "NLL (nats)", "lower"),
         Column("ece", "ECE", "lower", 4),
+        Column("moved", "Mean |Δp|", None, 4),
         *(
             column
             for name in before.ood_counts
@@ -218,15 +225,14 @@ def merging(study: Study, run: Run) -> None:
                 Column(f"ood/{name}/fpr95", f"{name}: FPR95", "lower", 4),
             )
         ),
-        Column("moved", "Mean |Δ probability|", None, 4),
     ]
     charts.table_html(MetricTable(rows, columns))
     counts = ", ".join(f"{count} {name}" for name, count in before.ood_counts.items())
     st.caption(
         f"n = {before.num_samples} ID{' and ' + counts if counts else ''} test samples; {before.num_bins} bins; OOD "
-        f"score {before.score}, OOD positive. Best bold, second underlined. |Δ probability|: against the members "
-        f"apart, mean over samples and classes. {run.training} training and {run.validation} validation samples, "
-        f"{run.settings.words}; {jobs.duration(run.seconds)} on {run.device}, {run.dtype}."
+        f"score {before.score}, OOD positive. Best bold, second underlined. |Δp|: the ensemble's probabilities against "
+        f"those of the members apart, mean over samples and classes. {run.training} training and {run.validation} "
+        f"validation samples, {run.settings.words}; {jobs.duration(run.seconds)} on {run.device}, {run.dtype}."
     )
     if any(run.diversity.values()):
         st.markdown("**How much the members differ**")
@@ -234,7 +240,7 @@ def merging(study: Study, run: Run) -> None:
         charts.table_html(MetricTable(table, DIVERSITY))
         st.caption(
             f"n = {before.num_samples} ID test samples. Disagreement: share of samples on which a pair of members "
-            "answers differently. KL: mean over ordered pairs. Sharing one MLP draws members together."
+            "answers differently. KL: mean over samples and ordered pairs."
         )
     with st.expander("Training curves", icon=":material/show_chart:"):
         curves(run, "latest")
@@ -243,15 +249,15 @@ def merging(study: Study, run: Run) -> None:
 def sentence(run: Run) -> str:
     """What merging did, in plain words."""
     assert run.gap is not None
-    moved = f"the ensemble's probabilities moved by {run.gap.mean_difference:.4f} on average"
+    parts = []
     before, after = (_figures(one.metrics) for one in (run.gap.before, run.gap.after))
-    if before is None or after is None:
-        return f"Averaging the MLPs: {moved} (n = {run.gap.before.num_samples})."
-    parts = [
-        f"left {name} at {a}{unit}" if a == b else f"took {name} from {a} to {b}{unit}"
-        for name, unit, a, b in zip(("accuracy", "NLL"), (" %", " nats"), before, after, strict=True)
-    ]
-    text = f"Averaging the MLPs {' and '.join(parts)}; {moved} (n = {run.gap.before.num_samples} test samples)."
+    if before is not None and after is not None:
+        parts = [
+            f"{name} stays at {a}{unit}" if a == b else f"{name} goes from {a} to {b}{unit}"
+            for name, unit, a, b in zip(("accuracy", "NLL"), (" %", " nats"), before, after, strict=True)
+        ]
+    parts.append(f"the ensemble's probabilities move by {run.gap.mean_difference:.4f} on average")
+    text = f"With the MLPs averaged, {', '.join(parts)} (n = {run.gap.before.num_samples} test samples)."
     again = None if run.again is None else _figures(run.again.after.metrics)
     return text if again is None else f"{text} Trained on, the fused network reaches {again[0]} % and {again[1]} nats."
 

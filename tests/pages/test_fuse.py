@@ -61,7 +61,7 @@ def test_the_whole_flow_a_stop_and_other_masks(open_page: Open, small: Study, st
     next(one for one in at.number_input if one.label == "Training samples, at most").set_value(16).run()
     next(one for one in at.number_input if one.label == "Learning rate").set_value(1e-3).run()
     next(one for one in at.number_input if one.label == "Seed").set_value(3).run()
-    next(one for one in at.toggle if one.label == "Then train the fused network on").set_value(True).run()
+    next(one for one in at.toggle if one.label == "Train on after fusing").set_value(True).run()
 
     # stopped by Cancel after the second member's first epoch
     stop_after["member 1"] = 1
@@ -75,7 +75,7 @@ def test_the_whole_flow_a_stop_and_other_masks(open_page: Open, small: Study, st
     assert small.prediction_models() == ["fused"], "the untuned ensemble is there to compare with"
     untuned = small.predictions("fused", "id")
     at = open_page("fuse", "small")
-    assert "Epochs done: member 0 2 of 2, member 1 1 of 2" in texts(at)
+    assert "Epochs done: member 0: 2 of 2, member 1: 1 of 2" in texts(at)
     assert len(at.get("plotly_chart")) == 2
 
     # other masks: it cannot go on with these, and can again once the change is undone
@@ -138,7 +138,7 @@ def test_the_whole_flow_a_stop_and_other_masks(open_page: Open, small: Study, st
     # the pages: one table of what merging cost, and Evaluate's lines beside the untuned ones
     at = open_page("fuse", "small")
     healthy(at)
-    assert "Averaging the MLPs" in texts(at)
+    assert "With the MLPs averaged, " in texts(at)
     assert "n = 24 ID and 24 mnist test samples" in texts(at)
     at.switch_page("pages/evaluate.py").run()
     healthy(at)
@@ -154,7 +154,7 @@ def test_the_whole_flow_a_stop_and_other_masks(open_page: Open, small: Study, st
         ensemble.fused(small, "fine-tuned")
     at = open_page("fuse", "small")
     assert "The masks have changed since members were fine-tuned" in texts(at)
-    assert "Averaging the MLPs" not in texts(at)
+    assert "With the MLPs averaged, " not in texts(at)
     at.switch_page("pages/evaluate.py").run()
     healthy(at)
     assert "their lines say “of earlier masks”" in texts(at)
