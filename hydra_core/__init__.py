@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hydra_core.errors import HydraError
 from hydra_core.jobs import Cancelled
-from hydra_core.masks import HeadMask, mean_overlap, read_mask_file, write_mask_file
+from hydra_core.masks import HeadMask, mean_overlap, read_mask_file, write_head_lists, write_mask_file
 from hydra_core.version import __version__
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ __all__ = [
     "save_ensemble",
     "score_heads",
     "stack_members",
+    "write_head_lists",
     "write_mask_file",
 ]
 

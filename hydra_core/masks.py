@@ -5,7 +5,7 @@ Head indices always refer to the original backbone, from 0, also after pruning.
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -81,6 +81,42 @@ class HeadMask:
     def kept_in(self, layer: int) -> tuple[int, ...]:
         """Original indices of the heads kept in `layer`."""
         return tuple(j for j, kept in enumerate(self.keep[layer]) if kept)
+
+    def kept_lists(self) -> dict[int, list[int]]:
+        """The heads kept in each layer; every layer is there, one with no head left with an empty list."""
+        return {layer: list(self.kept_in(layer)) for layer in range(self.num_layers)}
+
+    def pruned_lists(self) -> dict[int, list[int]]:
+        """The heads cut in each layer, in the form that transformers 4 takes; a layer that loses none is left out.
+
+        There, `model.prune_heads(mask.pruned_lists())` and `config.pruned_heads` mean the same (transformers 5 has
+        neither).
+        """
+        return {layer: heads for layer, heads in self.complement().kept_lists().items() if heads}
+
+    @classmethod
+    def from_pruned_lists(cls, pruned: Mapping[Any, Iterable[int]], widths: Sequence[int]) -> "HeadMask":
+        """The mask that cuts the listed heads: the inverse of :meth:`pruned_lists`.
+
+        Args:
+            pruned: heads by layer; a layer may be a text, as JSON has it.
+            widths: number of heads in each layer of the original backbone.
+
+        Raises:
+            HydraError: no such layer or head, or no lists of whole numbers.
+        """
+        try:
+            cells = [(int(layer), head) for layer, heads in pruned.items() for head in heads]
+            full = cls([[True] * width for width in widths])
+        except (AttributeError, TypeError, ValueError):
+            raise HydraError(
+                'lists of heads by layer, such as {"0": [1, 3]}, and the number of heads in each layer were expected, '
+                f"got {pruned!r:.60} and {widths!r:.60}"
+            ) from None
+        for _, head in cells:
+            if isinstance(head, bool) or not isinstance(head, int):
+                raise HydraError(f"a head is a whole number, counted from 0; got {head!r}")
+        return full.without(cells)
 
     def _check(self, layer: int, head: int) -> None:
         if not 0 <= layer < len(self.keep):
@@ -208,16 +244,59 @@ def write_mask_file(masks: Sequence[HeadMask], fingerprint: str, backbone: str, 
     )
 
 
-def read_mask_file(text: str, backbone: "Backbone") -> list[HeadMask]:
-    """Read a mask file for `backbone`.
+def write_head_lists(masks: Sequence[HeadMask], fingerprint: str, backbone: str, note: str = "") -> str:
+    """The text of a file of head lists: what :func:`write_mask_file` holds, in the form that other tools take.
+
+    Each member has `kept`, every layer with the heads that stay, and `pruned`, the layers that lose heads with the
+    heads to cut: the form of transformers 4's `prune_heads` and `config.pruned_heads` (JSON's keys are texts, which
+    its configuration turns into numbers; `prune_heads` itself wants numbers). :func:`read_mask_file` reads it.
+    """
+    return json.dumps(
+        {
+            "format": "hydra-head-lists",
+            "version": 1,
+            "backbone": backbone,
+            "fingerprint": fingerprint,
+            "note": note,
+            "indices": "layers and heads of the original backbone, from 0",
+            "heads_per_layer": list(masks[0].widths) if masks else [],
+            "members": [{"kept": mask.kept_lists(), "pruned": mask.pruned_lists()} for mask in masks],
+        },
+        indent=1,
+    )
+
+
+def parse_mask_file(text: str) -> tuple[list[HeadMask], dict[str, Any]]:
+    """The masks in a mask file or a file of head lists, and the file's other entries; nothing is compared.
 
     Raises:
-        HydraError: not a mask file, or one that was made for another backbone (both sides are named).
+        HydraError: neither of the two; or lists of kept and pruned heads that contradict one another.
     """
     data = parse_json(text, "a mask file")
     if not isinstance(data, dict) or not isinstance(data.get("members"), list) or not data["members"]:
         raise HydraError('the file is not a mask file: it has no list "members"')
-    masks = [HeadMask.from_dict(item) for item in data["members"]]
+    members = data.pop("members")
+    if data.get("format") != "hydra-head-lists":
+        return [HeadMask.from_dict(item) for item in members], data
+    return [_from_lists(item, data.get("heads_per_layer")) for item in members], data
+
+
+def _from_lists(member: Any, widths: Any) -> HeadMask:
+    pruned = member.get("pruned") if isinstance(member, dict) else None
+    mask = HeadMask.from_pruned_lists(pruned, widths)  # type: ignore[arg-type]  # it says what is wrong
+    kept = member.get("kept")
+    if kept is not None and kept != {str(layer): heads for layer, heads in mask.kept_lists().items()}:
+        raise HydraError("a member's lists of kept and of pruned heads do not fit each other; correct one of them")
+    return mask
+
+
+def read_mask_file(text: str, backbone: "Backbone") -> list[HeadMask]:
+    """Read a mask file, or a file of head lists, for `backbone`.
+
+    Raises:
+        HydraError: neither of the two, or one that was made for another backbone (both sides are named).
+    """
+    masks, data = parse_mask_file(text)
     if data.get("fingerprint") != backbone.fingerprint:
         raise HydraError(
             f"these masks were made for the backbone {data.get('backbone')!r} (fingerprint "

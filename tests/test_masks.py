@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hydra_core as hydra
-from hydra_core import HeadMask, read_mask_file, write_mask_file
+from hydra_core import HeadMask, read_mask_file, write_head_lists, write_mask_file
 
 rows = st.lists(st.lists(st.booleans(), min_size=1, max_size=6), min_size=1, max_size=5)
 
@@ -79,3 +79,56 @@ def test_a_mask_file_of_another_backbone_is_refused():
     wrong = json.dumps({**json.loads(text), "members": [{"keep": [[True]]}]})
     with pytest.raises(hydra.HydraError, match="1 layers x 1 heads"):
         read_mask_file(wrong, backbone)
+
+
+# --- lists of heads ---
+
+
+@given(rows)
+def test_lists_of_heads_against_a_plain_loop_and_back(keep):
+    mask = HeadMask(keep)
+    kept, pruned = {}, {}
+    for layer, row in enumerate(keep):
+        kept[layer] = [head for head in range(len(row)) if row[head]]
+        cut = [head for head in range(len(row)) if not row[head]]
+        if cut:
+            pruned[layer] = cut
+    assert mask.kept_lists() == kept
+    assert mask.pruned_lists() == pruned
+    assert HeadMask.from_pruned_lists(pruned, mask.widths) == mask
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=2, max_size=2).map(HeadMask))
+def test_a_file_of_head_lists_is_read_like_a_mask_file(mask):
+    masks = [mask, mask.complement()]
+    backbone = SimpleNamespace(fingerprint="a" * 64, ref="mine", mask=HeadMask([[True] * 3] * 2))
+    text = write_head_lists(masks, backbone.fingerprint, "mine", "by hand")
+    assert read_mask_file(text, backbone) == masks
+    data = json.loads(text)
+    # as transformers 4 reads config.pruned_heads: keys back to numbers
+    lists = [{int(layer): heads for layer, heads in member["pruned"].items()} for member in data["members"]]
+    assert lists == [one.pruned_lists() for one in masks]
+    assert (data["note"], data["heads_per_layer"]) == ("by hand", [3, 3])
+    with pytest.raises(hydra.HydraError, match="open that backbone first"):
+        read_mask_file(text, SimpleNamespace(fingerprint="b" * 64, ref="theirs", mask=backbone.mask))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"members": [{"pruned": {"0": [3]}}]}, "head 3 does not exist in layer 0"),
+        ({"members": [{"pruned": {"2": [0]}}]}, "layer 2 does not exist"),
+        ({"members": [{"pruned": {"0": [1]}, "kept": {"0": [0, 1, 2], "1": [0, 1, 2]}}]}, "do not fit each other"),
+        ({"members": [{"pruned": {"0": 1}}]}, "lists of heads by layer"),
+        ({"members": [{"pruned": {"one": [1]}}]}, "lists of heads by layer"),
+        ({"members": [{"pruned": {"0": ["1"]}}]}, "a head is a whole number"),
+        ({"members": [{"kept": {"0": [1]}}]}, "lists of heads by layer"),
+        ({"members": [3]}, "lists of heads by layer"),
+        ({"heads_per_layer": None}, "number of heads in each layer"),
+    ],
+)
+def test_damaged_head_lists_are_refused(change, words):
+    backbone = SimpleNamespace(fingerprint="a" * 64, ref="mine", mask=HeadMask([[True] * 3] * 2))
+    data = json.loads(write_head_lists([backbone.mask], backbone.fingerprint, "mine"))
+    with pytest.raises(hydra.HydraError, match=words):
+        read_mask_file(json.dumps({**data, **change}), backbone)
