@@ -62,8 +62,9 @@ circuit-tables: $(VENV)/.requirements.stamp ## how few heads carry each demo, by
 	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.faithfulness
 	$(BIN)/python -m benchmarks.readme
 
-bench: $(VENV)/.requirements.stamp ## the speed table; the GPU part says so where there is no GPU
-	$(BIN)/python -m benchmarks.speed
+bench: $(VENV)/.requirements.stamp ## the speed tables, two hours on 2 cores; the GPU part says so where there is no GPU
+	$(BIN)/python -m benchmarks.fusion
+	$(BIN)/python -m benchmarks.headmap
 	$(BIN)/python -m benchmarks.gpu
 
 demo-studies: $(VENV)/.requirements.stamp ## compute the demo studies that the app opens again

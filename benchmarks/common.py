@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from hydra_core.backbones.registry import from_hf_model
 from hydra_core.fusion import FusedEnsemble, fuse
 from hydra_core.masks import HeadMask
 from hydra_core.pruning import prune
+from hydra_core.timing import Timing
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -45,14 +47,26 @@ def vit_model(*, layers: int, heads: int, width: int, hidden: int, image: int, p
     return model
 
 
-def vit_b16(members: int = 3, kept: int = 4) -> tuple[Backbone, list[Backbone], FusedEnsemble]:
-    """A backbone of ViT-B/16's size, its members with `kept` disjoint heads a layer, and their fusion."""
+def vit_b16() -> Backbone:
+    """A backbone of ViT-B/16's size: 12 layers x 12 heads, width 768, 197 tokens."""
     model = vit_model(layers=12, heads=12, width=768, hidden=3072, image=224, patch=16)
-    backbone = from_hf_model(model, None, ref="random ViT-B/16")
-    masks = [
-        HeadMask([[m * kept <= head < (m + 1) * kept for head in range(12)] for _ in range(12)]) for m in range(members)
-    ]
-    pruned = [prune(backbone, mask) for mask in masks]
+    return from_hf_model(model, None, ref="random ViT-B/16")
+
+
+def spread_masks(kept: int, members: int = 3, *, first: int = 0, before: int = 12) -> list[HeadMask]:
+    """Masks of 12 layers x 12 heads: each member keeps `kept` heads a layer, spread so that they overlap least.
+
+    In the layers before `first` all members keep the same `before` heads.
+    """
+    rows = [[[(head - m * 12 // members) % 12 < kept for head in range(12)] for _ in range(12)] for m in range(members)]
+    shared = [[head < before for head in range(12)]] * first
+    return [HeadMask([*shared, *row[first:]]) for row in rows]
+
+
+def fused_vit_b16(kept: int = 4) -> tuple[Backbone, list[Backbone], FusedEnsemble]:
+    """A backbone of ViT-B/16's size, three members with `kept` heads a layer, and their fusion."""
+    backbone = vit_b16()
+    pruned = [prune(backbone, mask) for mask in spread_masks(kept)]
     return backbone, pruned, fuse(pruned)
 
 
@@ -97,6 +111,27 @@ def write_results(name: str, results: dict[str, Any]) -> Path:
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(results, indent=1) + "\n")
     return path
+
+
+def ratios(timing: Timing, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Medians in seconds, and for each pair the median ratio with its quartiles."""
+    found: dict[str, Any] = {"seconds": {job: timing.median(job) for job in timing.seconds}}
+    for job, against in pairs:
+        low, high = timing.spread(job, against)
+        found[f"{job} / {against}"] = {"median": timing.ratio(job, against), "quartiles": [low, high]}
+    return found
+
+
+def ratio_text(ratio: dict[str, Any]) -> str:
+    """A ratio's median and quartiles."""
+    low, high = ratio["quartiles"]
+    return f"{ratio['median']:.2f} ({low:.2f} to {high:.2f})"
+
+
+def progress(done: int, total: int, note: str) -> None:
+    """One line that is written over, where a person watches."""
+    if sys.stderr.isatty():
+        print(f"\r{done}/{total} {note:<40}", end="" if done < total else "\n", file=sys.stderr, flush=True)
 
 
 def interval(values: list[float | None], digits: int = 3) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.common import largest_difference, machine, vit_b16, vmapped, write_results
+from benchmarks.common import fused_vit_b16, largest_difference, machine, vmapped, write_results
 from hydra_core.backbones.base import Backbone
 from hydra_core.fusion import FusedEnsemble
 from hydra_core.markdown import markdown_table
@@ -76,7 +76,7 @@ def check(jobs: dict[str, Job], dtype: str, form: str) -> float:
 
 def measure(dtype: str, batches: list[int], rounds: int) -> list[dict[str, Any]]:
     """Rows for one number format."""
-    backbone, members, fused = vit_b16()
+    backbone, members, fused = fused_vit_b16()
     for model in (backbone, *members, fused):
         model.network.to(device="cuda", dtype=getattr(torch, dtype))
     rows = []

@@ -8,14 +8,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.fusion import fusion_table
+from benchmarks.headmap import headmap_text
 from benchmarks.racing import racing_table
-from benchmarks.speed import fusion_table, headmap_text
 from hydra_core.zero_shot import DEMOS, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 README = ROOT / "README.md"
-FUSION = ("fusion_small_batches", "fusion_batch_32")  # one file a run: batch 32 alone takes 25 minutes
 
 
 def blocks() -> Iterator[tuple[str, str]]:
@@ -30,10 +30,8 @@ def blocks() -> Iterator[tuple[str, str]]:
         tuned = RESULTS / f"finetuned_{name}.md"
         if tuned.is_file():
             yield f"finetuned:{name}", tuned.read_text(encoding="utf-8").strip()
-    rows = []
-    for name in FUSION:
-        rows += json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["fusion"]["rows"]
-    yield "speed", fusion_table(rows)
+    if (RESULTS / "fusion.json").is_file():
+        yield "speed", fusion_table(json.loads((RESULTS / "fusion.json").read_text(encoding="utf-8"))["rows"])
     yield "racing", racing_table(json.loads((RESULTS / "racing.json").read_text(encoding="utf-8")))
     yield "headmap", headmap_text(json.loads((RESULTS / "headmap.json").read_text(encoding="utf-8"))["headmap"])
 

@@ -19,6 +19,7 @@ from hydra_core.version import __version__
 
 if TYPE_CHECKING:
     from hydra_core import metrics
+    from hydra_core.acceleration import Accelerated, accelerate
     from hydra_core.backbones.base import Backbone
     from hydra_core.backbones.registry import load_backbone
     from hydra_core.data import Dataset, load_dataset
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from hydra_core.study import Study, StudyConfig
 
 _LAZY = {
+    "Accelerated": "hydra_core.acceleration",
+    "accelerate": "hydra_core.acceleration",
     "Backbone": "hydra_core.backbones.base",
     "load_backbone": "hydra_core.backbones.registry",
     "Dataset": "hydra_core.data",
@@ -65,6 +68,7 @@ _LAZY = {
 }
 
 __all__ = [
+    "Accelerated",
     "Backbone",
     "Cancelled",
     "Circuit",
@@ -79,6 +83,7 @@ __all__ = [
     "Study",
     "StudyConfig",
     "__version__",
+    "accelerate",
     "evaluate",
     "evaluate_predictions",
     "export_model",

@@ -77,7 +77,7 @@ class GroupedLinear(nn.Module):
         if members == 1:
             return _affine(rows[0], *matrices[0]).view(shape)
         if x.device.type == "cpu" and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            # On CPU one product a member beats the batched one (measured, see benchmarks/speed.py).
+            # On CPU one product a member beats the batched one (measured, see benchmarks/fusion.py).
             out = x.new_empty(members, rows.shape[1], width)
             for m, (w, b) in enumerate(matrices):
                 source = rows[min(m, len(rows) - 1)]

@@ -17,7 +17,7 @@ TIERS = (
     {"scoring", "pruning"},
     {"members", "fusion", "prediction", "quick_sample"},
     {"finetune", "evaluation", "study", "ensemble_io", "agreement"},
-    {"faithfulness", "merging", "model_export"},
+    {"acceleration", "faithfulness", "merging", "model_export"},
     {"pipeline", "zero_shot"},
     {"cli", "__main__"},
 )
