@@ -129,5 +129,8 @@ def current(study: Study) -> Run | None:
 
 
 def _read(study: Study, name: str) -> Run | None:
-    text = study.get(KIND, name)
-    return Run.from_json(text) if text else None
+    try:
+        text = study.get(KIND, name)
+        return Run.from_json(text) if text else None
+    except HydraError:
+        return None  # damaged: its numbers stand for nothing, as those of other masks

@@ -72,11 +72,16 @@ def go_on(study: Study, stopped: Run, busy: bool) -> None:
             )  # fmt: skip
             st.button(
                 "Discard it", key=state.key("tuning", "discard"), disabled=busy,
-                on_click=frame.safely(lambda: fine_tuning_jobs.discard(study)),
+                on_click=frame.safely(lambda: throw_away(study)),
             )  # fmt: skip
         if stopped.curves:
             with st.expander("Its curves so far"):
                 curves(stopped, "stopped")
+
+
+def throw_away(study: Study) -> None:
+    fine_tuning_jobs.discard(study)
+    jobs.dismiss(str(study.folder))  # its message says that the run can be resumed
 
 
 # --- choices ---

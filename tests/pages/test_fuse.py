@@ -1,25 +1,28 @@
 """Fine-tuning on the Fuse page: the whole flow, a stop and going on, other masks."""
 
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, log_loss
 
 import hydra_core as hydra
+from hydra_core import timing
 from hydra_core.errors import HydraError
 from hydra_core.masks import HeadMask
 from hydra_core.study import Study, StudyConfig, studies_root
-from pages.ui import cache, ensemble, fine_tuning_jobs, jobs, results, state, tuned
+from pages.ui import cache, ensemble, fine_tuning_jobs, jobs, results, state, tuned, work
+from pages.ui.equivalence import Equivalence
 from tests.pages.conftest import Open, button, healthy, texts
 
-SETTINGS = tuned.Settings(epochs=2, learning_rate=1e-3, lora_rank=None, samples=16, seed=3, fused_epochs=1)
+SETTINGS = tuned.Settings(epochs=2, learning_rate=1e-3, lora_rank=None, samples=8, seed=3, fused_epochs=1)
 
 
 @pytest.fixture
 def small() -> Study:
     """Two members of the demo ViT, few samples, nothing fused yet."""
-    config = StudyConfig("demo/vit", "demo/fashion-mnist", {"mnist": "demo/mnist"}, limit=24)
+    config = StudyConfig("demo/vit", "demo/fashion-mnist", {"mnist": "demo/mnist"}, limit=12)
     study = Study.create(studies_root(), "small", config)
     full = HeadMask([[True] * 6] * 6)
     masks = [full.without([(0, 0), (3, 2)]), full.without([(0, 1), (4, 5)])]
@@ -58,7 +61,7 @@ def test_the_whole_flow_a_stop_and_other_masks(open_page: Open, small: Study, st
     at = open_page("fuse", "small")
     healthy(at)
     assert ensemble.variants(small) == ["as pruned"]
-    next(one for one in at.number_input if one.label == "Training samples, at most").set_value(16).run()
+    next(one for one in at.number_input if one.label == "Training samples, at most").set_value(8).run()
     next(one for one in at.number_input if one.label == "Learning rate").set_value(1e-3).run()
     next(one for one in at.number_input if one.label == "Seed").set_value(3).run()
     next(one for one in at.toggle if one.label == "Train on after fusing").set_value(True).run()
@@ -101,9 +104,9 @@ def test_the_whole_flow_a_stop_and_other_masks(open_page: Open, small: Study, st
     assert tuned.unfinished(small) is None
 
     # the same as the library run in one go
-    backbone = hydra.load_backbone("demo/vit", device="cpu")
-    training = hydra.load_dataset("demo/fashion-mnist", split="train", limit=16)
-    held_out = hydra.load_dataset("demo/fashion-mnist", split="validation", limit=24)
+    backbone = cache.backbone(small)
+    training = hydra.load_dataset("demo/fashion-mnist", split="train", limit=8)
+    held_out = hydra.load_dataset("demo/fashion-mnist", split="validation", limit=12)
     options = {"learning_rate": 1e-3, "validation": held_out}
     members = [
         hydra.fine_tune(hydra.prune(backbone, mask), training, epochs=2, seed=3 + i, **options)
@@ -111,7 +114,7 @@ def test_the_whole_flow_a_stop_and_other_masks(open_page: Open, small: Study, st
     ]
     fused = hydra.fuse(members)
     assert run.fingerprints["fine-tuned"] == fused.fingerprint
-    test = hydra.load_dataset("demo/fashion-mnist", limit=24)
+    test = hydra.load_dataset("demo/fashion-mnist", limit=12)
     apart = [hydra.predict(member, test) for member in members]
     together = hydra.predict(fused, test)
     stored = {name: small.predictions(name, "id") for name in tuned.MODELS}
@@ -139,7 +142,7 @@ def test_the_whole_flow_a_stop_and_other_masks(open_page: Open, small: Study, st
     at = open_page("fuse", "small")
     healthy(at)
     assert "With the MLPs averaged, " in texts(at)
-    assert "n = 24 ID and 24 mnist test samples" in texts(at)
+    assert "n = 12 ID and 12 mnist test samples" in texts(at)
     at.switch_page("pages/evaluate.py").run()
     healthy(at)
     labels = [one.label for one in results.sources(small)]
@@ -159,6 +162,49 @@ def test_the_whole_flow_a_stop_and_other_masks(open_page: Open, small: Study, st
     healthy(at)
     assert "their lines say “of earlier masks”" in texts(at)
     assert "Fine-tuned, fused (of earlier masks)" in [one.label for one in results.sources(small)]
+
+    # a damaged record or ensemble is no reason to refuse the page, and stands for nothing
+    state.set_masks(small, masks, fingerprint, "back")
+    folder = small.ensemble_folder("fine-tuned")
+    assert folder is not None
+    (folder / "config.json").write_text("{half a file")
+    assert ensemble.variants(small) == ["as pruned", "fine-tuned, tuned again"]
+    small.path("tuning", "latest").write_text("{half a file")
+    assert ensemble.variants(small) == ["as pruned"]
+    for page in ("fuse", "evaluate"):
+        healthy(open_page(page, "small"))
+
+
+def test_parts_of_unequal_length_make_one_progress() -> None:
+    heard: list[int] = []
+    plan = fine_tuning_jobs.Plan(lambda done, total, note: heard.append(done), [30, 10, 0])
+    first = plan.next("a", skipped=0.5)
+    first(5, 10, "")  # half was done before: nothing is counted twice
+    first(10, 10, "")
+    second = plan.next("b")
+    second(1, 2, "")
+    plan.next("c")(1, 1, "")
+    assert heard == [0, 0, 732, 732, 854, 976, 1000]  # of 30 + 10 + 1
+
+
+def test_both_number_formats_are_timed(open_page: Open, small: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "time_fusion", partial(timing.time_fusion, rounds=1, warmup=0))
+    work.time_fusion(small, 1, ["float32", "bfloat16"])
+    ended(small, "done")
+    work.fuse(small)  # of what was timed before nothing is left
+    ended(small, "done")
+    assert small.names("fusion") == ["check"]
+    work.time_fusion(small, 1, ["float32", "bfloat16"])
+    ended(small, "done")
+    at = open_page("fuse", "small")
+    healthy(at)
+    table = next(one.value for one in at.table if "Format" in one.value.columns)
+    assert table["Format"].tolist() == ["float32", "bfloat16"]
+    assert "before → after fusion, on the same samples: disagreement" in texts(at)
+    check = Equivalence.from_json(small.get("fusion", "check") or "")
+    for before, after in check.diversity.values():
+        assert before == pytest.approx(after, abs=1e-4)
+    assert check.diversity["pairwise_kl"][0] > 0
 
 
 def test_an_own_folder_trains_on_its_validation_half(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
