@@ -58,13 +58,11 @@ def stop_after(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 def test_the_whole_flow_a_stop_and_other_masks(open_page: Open, small: Study, stop_after: dict[str, int]) -> None:
+    for name, value in {"samples": 8, "rate": 1e-3, "seed": 3, "after": True}.items():
+        state.remember(small, f"tuning {name}", value)
     at = open_page("fuse", "small")
     healthy(at)
     assert ensemble.variants(small) == ["as pruned"]
-    next(one for one in at.number_input if one.label == "Training samples, at most").set_value(8).run()
-    next(one for one in at.number_input if one.label == "Learning rate").set_value(1e-3).run()
-    next(one for one in at.number_input if one.label == "Seed").set_value(3).run()
-    next(one for one in at.toggle if one.label == "Train on after fusing").set_value(True).run()
 
     # stopped by Cancel after the second member's first epoch
     stop_after["member 1"] = 1
@@ -77,9 +75,6 @@ def test_the_whole_flow_a_stop_and_other_masks(open_page: Open, small: Study, st
     assert {name: len(rows) for name, rows in stopped.curves.items()} == {"member 0": 2, "member 1": 1}
     assert small.prediction_models() == ["fused"], "the untuned ensemble is there to compare with"
     untuned = small.predictions("fused", "id")
-    at = open_page("fuse", "small")
-    assert "Epochs done: member 0: 2 of 2, member 1: 1 of 2" in texts(at)
-    assert len(at.get("plotly_chart")) == 2
 
     # other masks: it cannot go on with these, and can again once the change is undone
     masks = small.active_masks
@@ -87,6 +82,8 @@ def test_the_whole_flow_a_stop_and_other_masks(open_page: Open, small: Study, st
     fingerprint = cache.facts(small).fingerprint
     state.set_masks(small, [masks[0].toggle(2, 2), masks[1]], fingerprint, "changed")
     at = open_page("fuse", "small")
+    assert "Epochs done: member 0: 2 of 2, member 1: 1 of 2" in texts(at)
+    assert len(at.get("plotly_chart")) == 2
     assert button(at, "Resume").disabled
     state.set_masks(small, masks, fingerprint, "back")
 
@@ -171,8 +168,7 @@ def test_the_whole_flow_a_stop_and_other_masks(open_page: Open, small: Study, st
     assert ensemble.variants(small) == ["as pruned", "fine-tuned, tuned again"]
     small.path("tuning", "latest").write_text("{half a file")
     assert ensemble.variants(small) == ["as pruned"]
-    for page in ("fuse", "evaluate"):
-        healthy(open_page(page, "small"))
+    healthy(open_page("evaluate", "small"))
 
 
 def test_parts_of_unequal_length_make_one_progress() -> None:
