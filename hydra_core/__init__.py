@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hydra_core.data import Dataset, load_dataset
     from hydra_core.ensemble_io import load_ensemble, save_ensemble
     from hydra_core.evaluation import Evaluation, evaluate, evaluate_predictions
+    from hydra_core.fewest import FewestHeads, fewest_heads
     from hydra_core.finetune import fine_tune
     from hydra_core.fusion import FusedEnsemble, fuse
     from hydra_core.members import make_members
@@ -49,6 +50,8 @@ _LAZY = {
     "evaluate": "hydra_core.evaluation",
     "evaluate_predictions": "hydra_core.evaluation",
     "export_model": "hydra_core.model_export",
+    "FewestHeads": "hydra_core.fewest",
+    "fewest_heads": "hydra_core.fewest",
     "fine_tune": "hydra_core.finetune",
     "FusedEnsemble": "hydra_core.fusion",
     "fuse": "hydra_core.fusion",
@@ -74,6 +77,7 @@ __all__ = [
     "Circuit",
     "Dataset",
     "Evaluation",
+    "FewestHeads",
     "FusedEnsemble",
     "HeadMask",
     "HeadScores",
@@ -87,6 +91,7 @@ __all__ = [
     "evaluate",
     "evaluate_predictions",
     "export_model",
+    "fewest_heads",
     "find_circuit",
     "fine_tune",
     "fuse",

@@ -1,20 +1,24 @@
 """Strategies that make M different head masks for the members of an ensemble."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from math import comb, prod
 
 import numpy as np
 
 from hydra_core.backbones.base import Backbone
-from hydra_core.batching import check_kind
+from hydra_core.batching import check_kind, required_labels
 from hydra_core.data.dataset import Dataset
 from hydra_core.errors import HydraError
+from hydra_core.greedy import GOALS, greedy_members
 from hydra_core.jobs import Progress, report
 from hydra_core.masks import HeadMask
+from hydra_core.prediction import predict
+from hydra_core.pruning import prune
 from hydra_core.scoring import find_circuit, score_heads
 from hydra_core.scoring.headmap import check_heads_per_layer
 
-STRATEGIES = ("circuit", "taylor", "random")
+STRATEGIES = ("circuit", "taylor", "random", "greedy")
 MAX_MEMBERS = 32
 # Shards and draws that are tried before a strategy gives up on finding another mask that fits.
 MAX_TRIES = 64
@@ -29,6 +33,7 @@ def make_members(
     strategy: str,
     heads_per_layer: int | Sequence[int],
     max_overlap: float | None = None,
+    goal: str = "nll",
     score: str = "msp",
     batch_size: int | None = None,
     seed: int = 0,
@@ -43,10 +48,12 @@ def make_members(
         num_members: M, 1 to 32.
         strategy: `circuit` (HeadMap circuits; members differ by objective and OOD set: loss, then ood_auroc and
             average for each OOD set, then the same on shards of the data), `taylor` (Taylor scores on shards of the
-            data), `random` (drawn with `seed`).
+            data), `random` (drawn with `seed`), `greedy` (those of a pool of such circuits and Taylor masks whose
+            ensemble is best on the same data, see :func:`hydra_core.greedy.greedy_members`).
         heads_per_layer: heads each member keeps in each layer: one number, or one a layer.
         max_overlap: largest Jaccard overlap allowed between two members' kept heads; None: they must only differ.
-        score: OOD score of the circuits' objectives.
+        goal: what `greedy` makes best: `nll` of the ensemble, or `ood_auroc`, the mean over the OOD sets.
+        score: OOD score of the circuits' objectives and of `ood_auroc`.
         batch_size: see :func:`hydra_core.find_circuit`.
         seed: of shards and draws.
         progress: `done` counts thousandths of all members.
@@ -66,6 +73,16 @@ def make_members(
         raise HydraError(
             f"{num_members} different members cannot be made: keeping {counts} of {backbone.num_heads} heads a layer "
             f"allows {possible} mask{'s' if possible != 1 else ''}; change heads_per_layer or num_members"
+        )
+    if goal not in GOALS:
+        raise HydraError(f"the goal {goal!r} is not known; expected one of {', '.join(GOALS)}")
+    if strategy == "greedy":
+        check_kind(backbone, dataset)
+        if goal == "ood_auroc" and not _named(ood):
+            raise HydraError("goal='ood_auroc' needs OOD validation data to choose with; give ood, or take goal='nll'")
+        pool = _pool(backbone, dataset, _named(ood), counts, num_members, score, batch_size, seed, progress)
+        return _best_of(
+            pool, backbone, dataset, _named(ood), num_members, max_overlap, goal, score, batch_size, progress
         )
     members: list[HeadMask] = []
 
@@ -94,6 +111,71 @@ def make_members(
             report(progress, 1000, 1000, "members are ready")
             return members
     raise HydraError(_why(strategy, len(members), num_members, max_overlap, closest))
+
+
+def _pool(
+    backbone: Backbone,
+    dataset: Dataset,
+    ood: Mapping[str, Dataset],
+    counts: Sequence[int],
+    members: int,
+    score: str,
+    batch_size: int | None,
+    seed: int,
+    progress: Progress | None,
+) -> list[HeadMask]:
+    """Different candidates: every objective's circuit on the whole data and on two shards, Taylor on shards."""
+    circuits, taylors = 3 * (1 + 2 * len(ood)), members + 1
+    pool: list[HeadMask] = []
+    made = 0
+
+    def step(done: int, total: int, note: str) -> None:
+        share = (made + done / max(total, 1)) / (circuits + taylors)
+        report(progress, min(899, int(900 * share)), 1000, f"candidate {made + 1} of {circuits + taylors}: {note}")
+
+    searched = _circuits(backbone, dataset, ood, counts, score, batch_size, seed, step)
+    ranked = _taylor(backbone, dataset, counts, taylors, batch_size, seed, step)
+    for source, wanted in ((searched, circuits), (ranked, taylors)):
+        for mask in islice(source, wanted):
+            made += 1
+            if mask not in pool:
+                pool.append(mask)
+    return pool
+
+
+def _best_of(
+    pool: Sequence[HeadMask],
+    backbone: Backbone,
+    dataset: Dataset,
+    ood: Mapping[str, Dataset],
+    num_members: int,
+    max_overlap: float | None,
+    goal: str,
+    score: str,
+    batch_size: int | None,
+    progress: Progress | None,
+) -> list[HeadMask]:
+    """The greedy choice from `pool`, each candidate run once on all data."""
+    known, others = [], [list[np.ndarray]() for _ in ood]
+    for i, mask in enumerate(pool):
+        report(progress, 900 + int(99 * i / len(pool)), 1000, f"running candidate {i + 1} of {len(pool)}")
+        pruned = prune(backbone, mask)
+        known.append(predict(pruned, dataset, batch_size=batch_size).logits[0])
+        for rows, data in zip(others, ood.values(), strict=True):
+            rows.append(predict(pruned, data, batch_size=batch_size).logits[0])
+
+    def allowed(taken: Sequence[int], candidate: int) -> bool:
+        return max_overlap is None or all(pool[candidate].jaccard(pool[i]) <= max_overlap for i in taken)
+
+    try:
+        chosen = greedy_members(
+            np.stack(known), required_labels(backbone, dataset, "choosing members"), num_members=num_members, goal=goal,
+            ood_logits=[np.stack(rows) for rows in others], score=score, allowed=allowed,
+        )  # fmt: skip
+    except HydraError as error:
+        raise HydraError(f"{error}. Raise max_overlap, keep fewer heads, or ask for fewer members") from None
+    report(progress, 1000, 1000, "members are ready")
+    return [pool[i] for i in chosen]
 
 
 def _why(strategy: str, found: int, wanted: int, max_overlap: float | None, closest: float | None) -> str:

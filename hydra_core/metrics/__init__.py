@@ -16,6 +16,7 @@ from hydra_core.metrics.calibration import (
 from hydra_core.metrics.classification import accuracy, brier_score, negative_log_likelihood
 from hydra_core.metrics.diversity import (
     disagreement,
+    error_correlation,
     mutual_information,
     pairwise_disagreement,
     pairwise_kl,
@@ -43,6 +44,7 @@ __all__ = [
     "brier_score",
     "calibration_error",
     "disagreement",
+    "error_correlation",
     "maximum_calibration_error",
     "mutual_information",
     "negative_log_likelihood",

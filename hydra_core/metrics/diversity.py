@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hydra_core.errors import HydraError
-from hydra_core.metrics._arrays import Floats, member_mean, to_members
+from hydra_core.metrics._arrays import Floats, member_mean, to_labels, to_members
 
 
 def entropy(probabilities: Floats) -> Floats:
@@ -87,6 +87,32 @@ def pairwise_kl(member_probabilities: Any) -> Floats:
     """
     members = _finite_members(member_probabilities, "pairwise KL")
     return np.stack([np.maximum(_kl(one[None], members).mean(axis=1), 0.0) for one in members])
+
+
+def error_correlation(member_probabilities: Any, labels: Any) -> Floats:
+    """(M, M): Pearson correlation over samples of two members' errors (1 where the top class is wrong, else 0).
+
+    0: they err independently; 1: on the same samples, where an average cannot help; the diagonal is 1. NaN in the rows
+    and columns of a member that is always right or always wrong: it has no variance, so no correlation is defined.
+    See Tumer & Ghosh, "Error correlation and error reduction in ensemble classifiers", Connection Science 8 (1996).
+
+    Args:
+        member_probabilities: (M, N, C) with M >= 2; rows with a non-finite value are left out.
+        labels: (N,) class indices from 0.
+
+    Raises:
+        HydraError: as for :func:`pairwise_disagreement`; labels out of range.
+    """
+    values, finite = to_members(member_probabilities, 2, "error correlation")
+    wanted = to_labels(labels, values.shape[1], values.shape[2])
+    if not finite.any():
+        raise HydraError(f"all {len(finite)} samples hold a non-finite value: error correlation has nothing to measure")
+    wrong = (values[:, finite].argmax(axis=2) != wanted[finite]).astype(np.float64)  # (M, n)
+    centred = wrong - wrong.mean(axis=1, keepdims=True)
+    spread = np.sqrt((centred**2).mean(axis=1))
+    spread[spread == 0] = np.nan
+    table: Floats = (centred @ centred.T) / wrong.shape[1] / np.outer(spread, spread)
+    return np.clip(table, -1.0, 1.0)
 
 
 def _finite_members(member_probabilities: Any, what: str) -> Floats:

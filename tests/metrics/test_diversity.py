@@ -80,3 +80,31 @@ def test_bad_input_is_refused(function: object) -> None:
 def test_disagreement_without_a_finite_row_is_refused() -> None:
     with pytest.raises(HydraError, match="non-finite"):
         metrics.disagreement(np.full((2, 3, 2), np.nan))
+
+
+@given(st.integers(0, 10**6), st.integers(2, 5))
+@settings(max_examples=40, deadline=None)
+def test_error_correlation_is_numpys(seed: int, num_members: int) -> None:
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(3), size=(num_members, 30))
+    labels = rng.integers(0, 3, size=30)
+    wrong = (p.argmax(2) != labels).astype(float)
+    with np.errstate(invalid="ignore", divide="ignore"):  # numpy's own NaN for a member without variance
+        expected = np.corrcoef(wrong)
+    np.testing.assert_allclose(metrics.error_correlation(p, labels), expected, atol=1e-12)
+    p[0, 3, 1] = np.nan
+    keep = [n for n in range(30) if n != 3]
+    got = metrics.error_correlation(p, labels)
+    np.testing.assert_array_equal(got, metrics.error_correlation(p[:, keep], labels[keep]))
+
+
+def test_error_correlation_by_hand_and_where_it_is_undefined() -> None:
+    right, wrong = [0.9, 0.1], [0.1, 0.9]
+    a, b, always = [right, right, wrong, wrong], [right, wrong, right, wrong], [right] * 4
+    table = metrics.error_correlation([a, b, a, always], [0, 0, 0, 0])
+    assert table[0, 1] == 0.0
+    assert table[0, 2] == pytest.approx(1.0)
+    assert np.isnan(table[3]).all()
+    assert np.isnan(table[:, 3]).all()
+    with pytest.raises(HydraError, match=r"lie in 0 \.\. 1"):
+        metrics.error_correlation([a, b], [0, 0, 0, 2])
