@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hydra_core import pipeline
 from hydra_core.cli.text import ProgressLine
+from hydra_core.jobs import Stages
 from hydra_core.members import keep_highest
 from hydra_core.pruning import prune
 from hydra_core.scoring.headmap import check_heads_per_layer
@@ -31,7 +32,7 @@ def selection_of(demo: Demo, validation_limit: int | None) -> pipeline.Selection
 
 def fill(study: Study, demo: Demo, selection: pipeline.Selection, progress: pipeline.Progress) -> None:
     """Walk the whole path, then predict with the single pruned models."""
-    stages = pipeline.Stages(progress, 2)
+    stages = Stages(progress, 2)
     walked = pipeline.walk(study, selection, with_weights=False, progress=stages.next("path"))
     data = pipeline.load_study_data(study.config, walked.backbone.class_names)
     scores = study.scores("taylor")
@@ -39,7 +40,7 @@ def fill(study: Study, demo: Demo, selection: pipeline.Selection, progress: pipe
     counts = check_heads_per_layer(demo.heads_per_layer, walked.backbone)
     singles = {TAYLOR_SINGLE: keep_highest(scores.values, counts, walked.backbone)}
     singles |= {f"circuit ({circuit.objective})": circuit.keep for circuit in study.circuits().values()}
-    inner = pipeline.Stages(stages.next("single models"), len(singles))
+    inner = Stages(stages.next("single models"), len(singles))
     fused = {part: study.predictions(pipeline.FUSED, part) for part in (pipeline.ID, *study.config.ood)}
     for name, mask in singles.items():
         note = inner.next(name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hydra_core.errors import HydraError
-from hydra_core.jobs import Progress, report
+from hydra_core.jobs import Progress, Stages
 from hydra_core.study import CURRENT_MASKS, Study, StudyConfig
 
 if TYPE_CHECKING:
@@ -28,12 +28,13 @@ class Selection:
     """How the members' heads are chosen.
 
     Attributes:
-        strategy: ``circuit``, ``taylor`` or ``random``.
+        strategy: ``circuit``, ``taylor``, ``random`` or ``greedy``.
         select_ood: names of the OOD sets whose validation part is used to choose heads; the others stay
             unseen.
         heads_per_layer: heads each member keeps: one number, or one a layer.
         score: OOD score that circuits are searched, and results evaluated, with.
         max_overlap: largest Jaccard overlap of two members' heads.
+        goal: what ``greedy`` makes best on validation data: ``nll`` or ``ood_auroc``.
         validation_limit: validation samples to take of each set; None takes all.
     """
 
@@ -43,6 +44,7 @@ class Selection:
     heads_per_layer: int | tuple[int, ...] = 1
     score: str = "msp"
     max_overlap: float | None = None
+    goal: str = "nll"
     validation_limit: int | None = None
     batch_size: int | None = None
 
@@ -71,28 +73,6 @@ class Walked:
     masks: "list[HeadMask]"
     fused: "FusedEnsemble"
     evaluations: "dict[str, Evaluation]"
-
-
-class Stages:
-    """Progress of several stages as one: each stage counts a thousand steps."""
-
-    def __init__(self, progress: Progress | None, count: int) -> None:
-        self._progress = progress
-        self._count = count
-        self._begun = 0
-
-    def next(self, what: str) -> Progress:
-        """Begin the next stage; returns the callable for its own progress."""
-        index, self._begun = self._begun, self._begun + 1
-        whole = 1000 * self._count
-
-        def inner(done: int, total: int, note: str) -> None:
-            share = done / total if total else 0.0
-            text = f"{what}: {note}" if note else what
-            report(self._progress, min(whole, int(1000 * (index + share))), whole, text)
-
-        inner(0, 1, "")
-        return inner
 
 
 def load_parts(
@@ -201,6 +181,7 @@ def choose_masks(
         strategy=selection.strategy,
         heads_per_layer=selection.heads_per_layer,
         max_overlap=selection.max_overlap,
+        goal=selection.goal,
         score=selection.score,
         batch_size=selection.batch_size,
         seed=seed,
@@ -272,7 +253,7 @@ def walk(
 
     Args:
         study: its configuration says backbone, data and seed (see :func:`with_selection`).
-        selection: how the members' heads are chosen.
+        selection: how heads are chosen.
         num_bins: bins of the calibration errors.
         with_weights: store the fused ensemble too; without it, the masks rebuild it.
         progress: see :mod:`hydra_core.jobs`; where it raises, the study is left half-filled: give one that the

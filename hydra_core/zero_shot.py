@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hydra_core import pipeline
-from hydra_core.jobs import Progress
+from hydra_core.jobs import Progress, Stages
 from hydra_core.markdown import markdown_table
 from hydra_core.study import StudyConfig
 
@@ -69,7 +69,7 @@ def zero_shot(
         demo.backbone, demo.data, dict([demo.selected, demo.unseen]), device=device, seed=seed, limit=test_limit
     )
     heads = demo.heads_per_layer if heads_per_layer is None else heads_per_layer
-    stages = pipeline.Stages(progress, 3)
+    stages = Stages(progress, 3)
     stages.next("loading")
     backbone = pipeline.load_study_backbone(config)
     data = pipeline.load_study_data(config, backbone.class_names, validation_limit or demo.validation_limit)
@@ -112,7 +112,7 @@ def _models(
         )
         return pipeline.choose_masks(backbone, data, selection, seed=seed, found=found, progress=stages.next(note))
 
-    stages = pipeline.Stages(progress, 4)
+    stages = Stages(progress, 4)
     counts = check_heads_per_layer(heads, backbone)
     scores = score_heads(backbone, data.known.validation, method="taylor", progress=stages.next("Taylor scores"))
     circuits: dict[str, list[HeadMask]] = {}
@@ -139,7 +139,7 @@ def _rows(
     from hydra_core.fusion import fuse
     from hydra_core.pruning import prune
 
-    stages = pipeline.Stages(progress, len(models))
+    stages = Stages(progress, len(models))
     of_members: dict[HeadMask, dict[str, Predictions]] = {}
     rows = {}
     for name, masks in sorted(models.items(), key=lambda item: -len(item[1])):

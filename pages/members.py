@@ -1,13 +1,11 @@
 """Members: which heads each member keeps, with live numbers on a quick sample."""
 
-import itertools
-
 import pandas as pd
 import streamlit as st
 
-from hydra_core.masks import HeadMask, mean_overlap
+from hydra_core.masks import HeadMask
 from hydra_core.study import Study
-from pages.ui import cache, charts, frame, grid, jobs, mask_tools, presets, quick, state, work
+from pages.ui import cache, charts, differences, frame, grid, mask_tools, member_searches, presets, quick, state
 
 NO_COLOUR = "none"
 
@@ -30,7 +28,7 @@ def first_members(study: Study, facts: cache.Facts) -> None:
         "Begin with three members",
         lambda: state.set_masks(study, [presets.full(facts.widths)] * 3, facts.fingerprint, "all heads"),
     )
-    make_all(study, facts)
+    member_searches.make_all(study, facts)
 
 
 @frame.fragment
@@ -48,13 +46,19 @@ def editor(study: Study) -> None:
         current=lambda: study.active_masks or masks,
         scores=colours,
         titles=titles,
+        pins=state.pins(study),
+        on_pin=lambda layer, head: state.set_pin(
+            study, layer, head, facts.fingerprint, pinned=(layer, head) not in state.pins(study)
+        ),
     )
+    pinned(study)
     warnings(masks)
     st.subheader("Live numbers")
     frame.guarded(live)(study, masks)
-    st.subheader("How much the members share")
-    overlap(masks)
-    make_all(study, facts)
+    st.subheader("How the members differ")
+    frame.guarded(differences.draw)(study, masks)
+    member_searches.make_all(study, facts)
+    member_searches.fewest(study, masks)
 
 
 # --- tools ---
@@ -79,6 +83,8 @@ def toolbar(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None:
             "Redo", icon=":material/redo:", disabled=not steps.redo, key=state.key("members", "redo"),
             on_click=state.step, args=(study, facts.fingerprint), kwargs={"back": False},
         )  # fmt: skip
+        with st.popover("Pins", icon=":material/keep:"):
+            pin_form(study, facts)
         with st.popover("Named sets", icon=":material/bookmark:"):
             mask_tools.named_sets(study, facts, masks)
         with st.popover("Mask files", icon=":material/file_open:"):
@@ -89,8 +95,35 @@ def toolbar(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None:
         )  # fmt: skip
     st.caption(
         "Click a head to keep or cut it, or drag over several; a layer's or head's number takes the whole row or "
-        "column. Keyboard: Tab to a member, arrows to move, Space to toggle."
+        "column. Shift and a click pins a head in all members. Keyboard: Tab to a member, arrows to move, Space to "
+        "toggle, P to pin."
     )
+
+
+def pin_form(study: Study, facts: cache.Facts) -> None:
+    """Keep a head in all members; the list of those that are kept so."""
+    st.caption("A pinned head stays in every member, whatever a click, preset, file or search does.")
+    left, right = st.columns(2)
+    layer = left.selectbox("Layer", list(range(len(facts.widths))), key=state.key("members", "pin layer"))
+    head = right.selectbox("Head", list(range(facts.widths[layer])), key=state.key("members", "pin head"))
+    st.button(
+        "Pin in all members", type="primary", key=state.key("members", "pin"),
+        disabled=(layer, head) in state.pins(study),
+        on_click=frame.safely(lambda: state.set_pin(study, layer, head, facts.fingerprint, pinned=True)),
+    )  # fmt: skip
+    for i, j in state.pins(study):
+        st.button(
+            f"Unpin layer {i}, head {j}", icon=":material/keep_off:", key=state.key("members", "unpin", i, j),
+            on_click=frame.safely(lambda i=i, j=j: state.set_pin(study, i, j, facts.fingerprint, pinned=False)),
+        )  # fmt: skip
+
+
+def pinned(study: Study) -> None:
+    """Which heads are pinned, as text."""
+    held = state.pins(study)
+    if held:
+        names = ", ".join(f"layer {i} head {j}" for i, j in held)
+        st.caption(f":material/keep: Pinned in all members: {names}. Unpin under Pins, or with Shift and a click.")
 
 
 def set_count(study: Study, facts: cache.Facts, count_key: str) -> None:
@@ -169,59 +202,6 @@ def live(study: Study, masks: list[HeadMask]) -> None:
         "Operations and parameters "
         "are relative to the full model; the ensemble's are those of the fused network."
     )
-
-
-def overlap(masks: list[HeadMask]) -> None:
-    mean = mean_overlap(masks)
-    if mean is None:
-        return
-    pairs = [
-        {"Members": f"{i} and {j}", "Overlap (Jaccard)": f"{masks[i].jaccard(masks[j]):.2f}"}
-        for i, j in itertools.combinations(range(len(masks)), 2)
-    ]
-    left, right = st.columns([1, 2])
-    left.metric(
-        "Mean overlap",
-        f"{mean:.2f}",
-        help="Jaccard: shared kept heads over heads that either keeps. 1: the same heads.",
-    )
-    right.table(pd.DataFrame(pairs).set_index("Members"))
-
-
-def make_all(study: Study, facts: cache.Facts) -> None:
-    """Let a search make all members: circuits, Taylor on shards, random."""
-    with st.expander("Let a search make the members", icon=":material/manufacturing:"):
-        left, middle, right = st.columns(3)
-        strategies = list(work.STRATEGIES)
-        strategy = left.selectbox(
-            "Strategy",
-            strategies,
-            format_func=work.STRATEGIES.get,
-            **state.bind(study, "strategy", "circuit", strategies),
-        )
-        count = middle.slider("Members", 2, 8, **state.bind(study, "strategy members", 3))
-        widest = max(facts.widths)
-        heads = right.slider(
-            "Heads a layer", 1, widest, **state.bind(study, "strategy heads", max(1, round(widest * 5 / 6)))
-        )
-        select = selection_sets(study) if strategy == "circuit" else []
-        job = jobs.current(str(study.folder))
-        st.button(
-            "Make members", type="primary", key=state.key("members", "make"), disabled=job is not None and job.active,
-            on_click=work.make_members, args=(study, strategy, count, heads, select),
-        )  # fmt: skip
-
-
-def selection_sets(study: Study) -> list[str]:
-    names = work.selectable(study)
-    if not names:
-        return []
-    stored = [name for name in state.chosen(study, "selection ood", names) if name in names]
-    return st.multiselect(
-        "OOD sets that may choose heads (their validation part)", names,
-        help="A set that helped to choose heads is not unseen any more: leave one out to test on.",
-        **state.bind(study, "selection ood", stored),
-    )  # fmt: skip
 
 
 EXPLAIN = r"""

@@ -7,7 +7,8 @@
  * so that no click is lost or taken twice however fast it comes.
  *
  * data: {id, nonce, ack, layers, heads, members: [{name, keep: ["1101", ...]}], scores: [[0..1 or null]] or null,
- *        titles: [[text]] or null}
+ *        titles: [[text]] or null, pins: [[layer, head]] that stay kept in all members}
+ * An event {n, member, layer, head, pin: true, stroke} pins a head in all members, or frees it.
  */
 const pendingByGrid = new Map(); // survives the component's re-mounting on a page change
 let nextNumber = Date.now() * 1000; // goes on rising after a browser reload
@@ -112,9 +113,19 @@ class HeadGrid {
   /* What the grid shows: the server's masks, then the events it has not seen yet. */
   shown() {
     const masks = this.data.members.map((member) => member.keep.map((row) => [...row].map((c) => c === "1")));
+    this.pins = new Set((this.data.pins ?? []).map(([l, h]) => `${l},${h}`));
     for (const event of this.pending.events) {
+      if (event.pin) {
+        const name = `${event.layer},${event.head}`;
+        if (!this.pins.delete(name)) this.pins.add(name);
+        continue;
+      }
       const row = masks[event.member]?.[event.layer];
       if (row && event.head < row.length) row[event.head] = event.keep;
+    }
+    for (const name of this.pins) {
+      const [l, h] = name.split(",").map(Number);
+      for (const mask of masks) if (mask[l] && h < mask[l].length) mask[l][h] = true;
     }
     return masks;
   }
@@ -140,7 +151,12 @@ class HeadGrid {
           const colour = value === null || value === undefined ? null : colourOf(value);
           cell.style.setProperty("--fill", colour ? colour.fill : "var(--st-primary-color)");
           cell.style.setProperty("--ink", colour ? colour.ink : "#fff");
-          cell.title = this.data.titles?.[l]?.[h] ?? `layer ${l}, head ${h}`;
+          const pinned = this.pins.has(`${l},${h}`);
+          cell.classList.toggle("pinned", pinned);
+          if (pinned) cell.setAttribute("aria-description", "pinned: kept in all members");
+          else cell.removeAttribute("aria-description");
+          const title = this.data.titles?.[l]?.[h] ?? `layer ${l}, head ${h}`;
+          cell.title = pinned ? `${title}\npinned: kept in all members; Shift and a click, or P, frees it` : title;
         });
       });
       this.cells[m].count.textContent = `${total} of ${all} heads kept`;
@@ -149,7 +165,7 @@ class HeadGrid {
 
   push(place, keep, stroke) {
     const [member, layer, head] = place;
-    if (this.masks[member][layer][head] === keep) return;
+    if (this.masks[member][layer][head] === keep || this.pins.has(`${layer},${head}`)) return;
     nextNumber += 1;
     this.pending.events.push({ n: nextNumber, member, layer, head, keep, stroke });
   }
@@ -180,6 +196,14 @@ class HeadGrid {
     this.flush();
   }
 
+  /* Keep a head in all members, or free it again. */
+  pin([member, layer, head]) {
+    nextStroke += 1;
+    nextNumber += 1;
+    this.pending.events.push({ n: nextNumber, member, layer, head, pin: true, stroke: `${nextNumber}-${nextStroke}` });
+    this.flush();
+  }
+
   toggle(place) {
     nextStroke += 1;
     this.set(place, !this.masks[place[0]][place[1]][place[2]], `${nextNumber}-${nextStroke}`);
@@ -200,6 +224,11 @@ class HeadGrid {
       const place = placeOf(event.target);
       if (!place || event.button !== 0) return;
       byPointer = true;
+      if (event.shiftKey) {
+        event.preventDefault(); // no text is selected on the way
+        this.pin(place);
+        return;
+      }
       nextStroke += 1;
       const keep = !this.masks[place[0]][place[1]][place[2]];
       this.stroke = { keep, id: `${nextNumber}-${nextStroke}` };
@@ -240,6 +269,11 @@ class HeadGrid {
     this.box.addEventListener("keydown", (event) => {
       const place = placeOf(event.target);
       if (!place || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.key === "p" || event.key === "P") {
+        event.preventDefault();
+        this.pin(place);
+        return;
+      }
       const [m, l, h] = place;
       const { layers, heads } = this.data;
       const steps = {

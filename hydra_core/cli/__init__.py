@@ -20,7 +20,8 @@ from hydra_core.jobs import Cancelled
 from hydra_core.version import __version__
 
 EXIT_ERROR, EXIT_CANCELLED = 2, 130
-STRATEGIES = ("circuit", "taylor", "random")
+GOALS = ("nll", "ood_auroc")
+STRATEGIES = ("circuit", "taylor", "random", "greedy")
 OBJECTIVES = ("loss", "ood_auroc", "average")
 SCORES = ("msp", "max_logit", "energy", "entropy", "mutual_information")
 
@@ -72,6 +73,7 @@ def _run(parser: argparse.ArgumentParser) -> None:
     _add_heads(parser)
     parser.add_argument("--strategy", choices=STRATEGIES, default="circuit", help="how members differ (%(default)s)")
     parser.add_argument("--members", type=_count, default=3, metavar="M", help="number of members (%(default)s)")
+    parser.add_argument("--goal", choices=GOALS, default="nll", help="what `greedy` makes best (%(default)s)")
     parser.add_argument("--max-overlap", type=float, metavar="J", help="largest Jaccard overlap of two members")
     parser.add_argument(
         "--select-ood",

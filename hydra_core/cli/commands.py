@@ -20,7 +20,7 @@ from hydra_core.cli.shared import (
 )
 from hydra_core.cli.text import evaluation_table, heads_table, listed
 from hydra_core.errors import HydraError
-from hydra_core.jobs import Progress
+from hydra_core.jobs import Progress, Stages
 from hydra_core.study import Study
 from hydra_core.study.files import write_bytes
 
@@ -48,6 +48,7 @@ def run(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         heads_per_layer=arguments.heads_per_layer,
         score=arguments.score,
         max_overlap=arguments.max_overlap,
+        goal=arguments.goal,
         validation_limit=arguments.validation_limit,
         batch_size=arguments.batch_size,
     )
@@ -223,7 +224,7 @@ def table(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
 
     results: dict[str, Any] = {}
     chosen = arguments.demo or list(DEMOS)
-    stages = pipeline.Stages(progress, len(chosen))
+    stages = Stages(progress, len(chosen))
     for name in chosen:
         result = zero_shot(
             DEMOS[name],

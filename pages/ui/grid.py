@@ -63,8 +63,10 @@ def head_grid(
     *,
     on_change: Callable[[list[HeadMask], str], None],
     current: Callable[[], Sequence[HeadMask]],
+    on_pin: Callable[[int, int], None],
     scores: list[list[float | None]] | None = None,
     titles: list[list[str]] | None = None,
+    pins: Sequence[tuple[int, int]] = (),
 ) -> None:
     """Draw one grid a member.
 
@@ -73,14 +75,22 @@ def head_grid(
         masks: what it shows.
         on_change: called with the new masks and the stroke's name, once a stroke.
         current: the masks now (read again when events come: two may arrive between two drawings).
+        on_pin: called with the (layer, head) that a person pins in all members, or frees again.
         scores: 0..1 or None a head, for the colours of kept heads.
         titles: a tooltip a head.
+        pins: (layer, head) pairs that stay in all members.
     """
     component_key = state.key("grid", name)
 
     def take(events: list[dict[str, Any]]) -> None:
         for stroke, group in groupby(events, key=lambda event: str(event.get("stroke", ""))):
-            on_change(apply_events(current(), list(group)), stroke)
+            changes = list(group)
+            for event in changes:
+                if event.get("pin"):
+                    on_pin(int(event["layer"]), int(event["head"]))
+            toggles = [event for event in changes if not event.get("pin")]
+            if toggles:
+                on_change(apply_events(current(), toggles), stroke)
 
     def events_changed() -> None:
         sent = st.session_state.get(component_key) or {}
@@ -97,6 +107,7 @@ def head_grid(
             "members": [{"name": f"Member {i}", "keep": rows} for i, rows in enumerate(state.pack_masks(list(masks)))],
             "scores": scores,
             "titles": titles,
+            "pins": [list(one) for one in pins],
         },
         on_events_change=events_changed,
     )

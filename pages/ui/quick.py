@@ -83,12 +83,25 @@ def _evaluation(key: str, ood: str | None, masks_json: tuple[str | None, ...], _
     return hydra.evaluate_predictions(predictions("id"), {ood: predictions(ood)} if ood else {})
 
 
-def table(study: Study, masks: list[HeadMask], ood: str | None) -> list[Row]:
-    """Full model, each member, the ensemble; computed only where a mask is new."""
-    backbone = cache.backbone(study)
+def _key(study: Study) -> str:
+    """Everything the sample's numbers depend on but the masks."""
     config = study.config
     facts = (config.data, sorted(config.ood.items()), config.limit, config.seed)
-    key = f"{backbone.fingerprint}|{cache.backbone_key(config)}|{facts}"
+    return f"{cache.backbone(study).fingerprint}|{cache.backbone_key(config)}|{facts}"
+
+
+def member_probabilities(study: Study, masks: list[HeadMask]) -> tuple[np.ndarray, np.ndarray | None]:
+    """(M, N, C) on the ID sample, and its labels (N,), which it may lack."""
+    from hydra_core.metrics import softmax
+
+    key = _key(study)
+    logits = np.stack([_logits(key, "id", mask.to_json(), study) for mask in masks])
+    return softmax(logits), _sample(key, "id", study).dataset.labels
+
+
+def table(study: Study, masks: list[HeadMask], ood: str | None) -> list[Row]:
+    """Full model, each member, the ensemble; computed only where a mask is new."""
+    key = _key(study)
     texts = tuple(mask.to_json() for mask in masks)
     rows = [Row("Full model", _evaluation(key, ood, (None,), study), 1.0, 1.0)]
     for i, text in enumerate(texts):

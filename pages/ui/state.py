@@ -207,8 +207,33 @@ def _save_history(of: Study, steps: History) -> None:
     of.put("settings", "history", json.dumps(data))
 
 
+def pins(of: Study) -> list[tuple[int, int]]:
+    """(layer, head) pairs that stay in every member, whatever changes the masks."""
+    stored = chosen(of, "pins", [])
+    return sorted({(int(layer), int(head)) for layer, head in stored})
+
+
+def with_pins(of: Study, masks: Masks) -> Masks:
+    """`masks` with the pinned heads kept; pins of a wider backbone that these masks do not have are passed over."""
+    held = pins(of)
+
+    def fits(mask: HeadMask) -> list[tuple[int, int]]:
+        return [(i, j) for i, j in held if i < mask.num_layers and j < mask.widths[i]]
+
+    return [mask.including(fits(mask)) for mask in masks] if held else masks
+
+
+def set_pin(of: Study, layer: int, head: int, fingerprint: str, *, pinned: bool) -> None:
+    """Keep a head in every member from now on, or free it again (its masks stay as they are then)."""
+    rest = [one for one in pins(of) if one != (layer, head)]
+    remember(of, "pins", [*rest, (layer, head)] if pinned else rest)
+    if pinned and of.active_masks is not None:
+        set_masks(of, of.active_masks, fingerprint, f"pinned: layer {layer}, head {head}")
+
+
 def set_masks(of: Study, masks: Masks, fingerprint: str, note: str, stroke: str = "") -> None:
-    """Store the members' masks and the step that leads back. Changes of one stroke are one step."""
+    """Store the members' masks and the step that leads back. Changes of one stroke are one step; pinned heads stay."""
+    masks = with_pins(of, masks)
     before = of.active_masks
     if before is not None and _pack(before) == _pack(masks):
         return
@@ -229,7 +254,7 @@ def step(of: Study, fingerprint: str, *, back: bool) -> None:
     if not source or now is None:
         return
     target.append(_pack(now))
-    of.save_masks("current", _unpack(source.pop()), fingerprint, "undo" if back else "redo")
+    of.save_masks("current", with_pins(of, _unpack(source.pop())), fingerprint, "undo" if back else "redo")
     steps.stroke = ""
     _save_history(of, steps)
 

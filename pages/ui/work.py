@@ -18,41 +18,11 @@ if TYPE_CHECKING:
     from hydra_core.pipeline import StudyData
     from pages.ui.objective import Goal
 
-STRATEGIES = {
-    "circuit": "Circuits (HeadMap), by objective and OOD set",
-    "taylor": "Taylor importance, by data shard",
-    "random": "Random heads",
-}
-
 
 def selectable(study: Study) -> list[str]:
     """OOD sets whose validation part may be used to choose heads; the others are kept for testing alone."""
     allowed = study.config.selection_ood
     return [name for name in study.config.ood if allowed is None or name in allowed]
-
-
-def make_members(study: Study, strategy: str, count: int, heads: int, select_ood: list[str]) -> None:
-    """Start a search that makes all members' masks; `select_ood`: OOD sets whose validation part may be used."""
-
-    def work(progress: Progress) -> str:
-        from hydra_core import pipeline
-
-        progress(0, 0, "loading the backbone and the data")
-        backbone = cache.backbone(study)
-        found: dict[str, Circuit] = {}
-        masks = pipeline.choose_masks(
-            backbone, study_data(study), pipeline.Selection(strategy, tuple(select_ood), count, heads),
-            seed=study.config.seed, found=found.__setitem__, progress=progress,
-        )  # fmt: skip
-        for name, circuit in found.items():
-            study.save_circuit(name, circuit)
-        seen = ", ".join(select_ood) if strategy == "circuit" and select_ood else "no OOD set"
-        state.set_masks(
-            study, masks, backbone.fingerprint, f"{strategy}, seed {study.config.seed}, selected with {seen}"
-        )
-        return f"{count} members made: {STRATEGIES[strategy]}, {heads} heads a layer"
-
-    jobs.start(str(study.folder), f"Making {count} members", work)
 
 
 def measure_full(study: Study) -> None:
@@ -105,7 +75,7 @@ def time_fusion(study: Study, batch_size: int, formats: list[str] | None = None)
 
     def work(progress: Progress) -> str:
         import hydra_core as hydra
-        from hydra_core.pipeline import Stages
+        from hydra_core.jobs import Stages
         from hydra_core.timing import time_fusion as run
 
         masks, data = study.active_masks or [], cache.dataset(study)

@@ -139,6 +139,34 @@ def test_a_number_takes_its_whole_row_or_column(page: Page, server: Server, vit_
     assert (2, 0) in cut(vit_study, 1)
 
 
+def test_a_pinned_head_stays_in_all_members(page: Page, server: Server, vit_study: Study) -> None:
+    open_members(page, server, vit_study)
+    for member in (0, 2):
+        head(page, member, 1, 2).click()
+    settled(page)
+    head(page, 1, 1, 2).click(modifiers=["Shift"])
+    expect(page.get_by_text("Pinned in all members: layer 1 head 2")).to_be_visible()
+    settled(page)
+    assert [cut(vit_study, member) for member in range(3)] == [set(), set(), set()]
+    head(page, 0, 1, 2).click()  # stays
+    page.get_by_role("button", name="member 0, all heads of layer 1", exact=True).click()
+    page.wait_for_timeout(300)
+    settled(page)
+    assert cut(vit_study, 0) == {(1, number) for number in range(6)} - {(1, 2)}
+    expect(head(page, 0, 1, 2)).to_have_attribute("aria-pressed", "true")
+    page.reload()
+    expect(page.get_by_text("Pinned in all members: layer 1 head 2")).to_be_visible(timeout=SLOW)
+    settled(page)
+    head(page, 0, 1, 2).focus()
+    page.keyboard.press("p")
+    expect(page.get_by_text("Pinned in all members")).to_have_count(0)
+    settled(page)
+    head(page, 0, 1, 2).click()
+    page.wait_for_timeout(300)
+    settled(page)
+    assert (1, 2) in cut(vit_study, 0)
+
+
 def test_masks_are_taken_from_a_file_and_another_backbones_are_refused(
     page: Page, server: Server, vit_study: Study, tmp_path: Path
 ) -> None:
