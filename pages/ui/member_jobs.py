@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 STRATEGIES = {
     "circuit": "Circuits (HeadMap), by objective and OOD set",
-    "greedy": "Best ensemble from a pool of circuits and Taylor masks",
+    "greedy": "Greedy: best ensemble of circuits and Taylor",
     "taylor": "Taylor importance, by data shard",
     "random": "Random heads",
 }
@@ -70,11 +70,11 @@ def keep_fewest(study: Study, members: list[int], points: float) -> None:
             masks[member] = found.mask
             told.append(
                 f"member {member} keeps {found.mask.num_kept} of {sum(found.mask.widths)} heads, accuracy "
-                f"{found.accuracy:.1%} against {found.full_accuracy:.1%} (n = {found.num_samples})"
+                f"{100 * found.accuracy:.1f} % against {100 * found.full_accuracy:.1f} % (n = {found.num_samples})"
             )
         state.set_masks(study, masks, backbone.fingerprint, f"fewest heads within {points:g} points of accuracy")
         again = " The members are the same: the samples agree." if same(masks, members) else ""
-        return "; ".join(told) + "." + again + " Undo brings the masks before back"
+        return f"{'; '.join(told).capitalize()}.{again} Undo brings the masks before back."
 
     jobs.start(str(study.folder), "Cutting heads that accuracy can spare", run)
 

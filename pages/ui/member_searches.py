@@ -10,7 +10,7 @@ from pages.ui import cache, jobs, member_jobs, state, work
 def make_all(study: Study, facts: cache.Facts) -> None:
     """Let a search make all members: circuits, a greedy choice, Taylor on shards, random."""
     with st.expander("Let a search make the members", icon=":material/manufacturing:"):
-        left, middle, right = st.columns(3)
+        left, middle, right = st.columns([4, 3, 3])
         strategies = list(member_jobs.STRATEGIES)
         strategy = left.selectbox(
             "Strategy", strategies, format_func=member_jobs.STRATEGIES.get,
