@@ -49,7 +49,7 @@ types: $(VENV)/.requirements-dev.stamp ## mypy strict on hydra_core
 
 test: lint types ## lint, types and every test that fits ten minutes
 	@.ci/system-packages libraries browser
-	HF_HUB_OFFLINE=1 $(BIN)/pytest $(PYTEST_ARGS)
+	HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.requirements-dev.stamp ## the tests that do not fit ten minutes
 	@.ci/system-packages libraries browser

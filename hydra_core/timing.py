@@ -100,6 +100,7 @@ class FusionTiming:
         operations_ratio: fused operations over single ones, both with the same savings: what counting
             predicts.
         parameters_ratio: parameters of the fused ensemble over the single network's.
+        form: how all three ran: ``eager``, ``compile`` or ``cuda_graph`` (see :mod:`hydra_core.acceleration`).
     """
 
     single: float
@@ -116,6 +117,7 @@ class FusionTiming:
     threads: int
     device: str
     dtype: str
+    form: str = "eager"
 
     def to_json(self) -> str:
         """JSON text that :meth:`from_json` reads back."""
@@ -135,6 +137,7 @@ def time_fusion(
     *,
     rounds: int = 15,
     warmup: int = 2,
+    form: str = "eager",
     progress: Progress | None = None,
 ) -> FusionTiming:
     """Time one forward of `inputs` (already prepared) through each of the three.
@@ -146,21 +149,35 @@ def time_fusion(
         inputs: a batch that ``backbone.prepare`` returned.
         rounds: rounds that count; ratios are medians over them.
         warmup: rounds before those.
+        form: ``eager``, or a mode of :func:`hydra_core.accelerate` for all three, each compared with its eager
+            forward first.
         progress: called after each forward; may raise :class:`~hydra_core.jobs.Cancelled`.
     """
     import torch
+
+    from hydra_core.acceleration import accelerate
 
     first = next(iter(inputs.values()))
     # Images are (B, 3, height, width): their tokens follow from the model. Texts are (B, T).
     tokens = first.shape[1] if first.dim() == 2 else None
     batch = int(first.shape[0])
     on_gpu = backbone.device.startswith("cuda")
+    models: list[Backbone | FusedEnsemble] = [backbone, fused, *members]
+    forwards: list[Callable[[Mapping[str, Tensor]], Tensor]]
+    if form == "eager":
+        forwards = [model._member_logits for model in models]
+    else:
+        forwards = []
+        for i, model in enumerate(models):
+            report(progress, i, len(models), f"{form}: preparing network {i + 1} of {len(models)}")
+            forwards.append(accelerate(model, inputs, mode=form).member_logits)
+    single, together, *apart = forwards
     with torch.inference_mode():
         timing = take_turns(
             {
-                "single": lambda: backbone.logits(inputs),
-                "one after another": lambda: [member.logits(inputs) for member in members],
-                "fused": lambda: fused.member_logits(inputs),
+                "single": lambda: single(inputs),
+                "one after another": lambda: [one(inputs) for one in apart],
+                "fused": lambda: together(inputs),
             },
             rounds,
             warmup=warmup,
@@ -182,4 +199,5 @@ def time_fusion(
         threads=torch.get_num_threads(),
         device=backbone.device,
         dtype=backbone.dtype,
+        form=form,
     )

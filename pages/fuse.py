@@ -8,6 +8,7 @@ from pages.ui import frame, jobs, results, state, tuning, work
 from pages.ui.equivalence import Equivalence
 
 BATCHES = (1, 8, 32)
+FORMS = {"eager": "eager", "compile": "torch.compile", "cuda_graph": "CUDA graph"}
 FORMATS = ("float32", "bfloat16")
 DIVERSITY = ("disagreement", "pairwise_kl", "mutual_information")
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10, "bfloat16": 0.05, "float16": 0.01}
@@ -129,21 +130,26 @@ def timing(study: Study, busy: bool, check: Equivalence) -> None:
             format_func=lambda one: f"{one} (slow on many CPUs)" if one == "bfloat16" and on_cpu else one,
             help="Several are timed one after the other, each with all three in turns.",
         )  # fmt: skip
+        forms = [one for one in FORMS if one != "cuda_graph" or not on_cpu]
+        form = st.segmented_control(
+            "Run as", forms, required=True, format_func=FORMS.get, **state.bind(study, "timing form", "eager", forms),
+            help="All three networks run in this form; each is compared with its eager forward first. Compiling takes "
+            "a minute or more.",
+        )  # fmt: skip
         st.button(
             "Time it", key=state.key("fuse", "time"), disabled=busy or results.stale(study) or not chosen,
             icon=":material/timer:",
-            on_click=work.time_fusion, args=(study, batch, [one for one in formats if one in chosen]),
+            on_click=work.time_fusion, args=(study, batch, [one for one in formats if one in chosen], form),
         )  # fmt: skip
     rows = []
-    for name in [f"timing {size}{tail}" for size in BATCHES for tail in ("", *(f" {one}" for one in formats[1:]))]:
-        text = study.get("fusion", name)
-        if not text:
-            continue
-        t = FusionTiming.from_json(text)
+    stored = [study.get("fusion", name) for name in study.names("fusion") if name.startswith("timing ")]
+    found = [FusionTiming.from_json(text) for text in stored if text]
+    for t in sorted(found, key=lambda t: (t.batch_size, t.dtype != own, t.dtype, t.form)):
         rows.append(
             {
                 "Batch": f"{t.batch_size}",
                 "Format": t.dtype,
+                "Run as": FORMS.get(t.form, t.form),
                 "Single (ms)": f"{1000 * t.single:.1f}",
                 f"{members} one after another (ms)": f"{1000 * t.one_after_another:.1f}",
                 "Fused (ms)": f"{1000 * t.fused:.1f}",

@@ -12,13 +12,13 @@ ROOT = Path(__file__).resolve().parents[1]
 # Left to right, as CONTRIBUTING.md draws it: a module may import from its own tier or an earlier one.
 TIERS = (
     {"artefacts", "errors", "jobs", "masks", "metrics", "figures", "version", "paths", "markdown", "scoring.results"},
-    {"encoder", "block", "grouped", "timing"},
+    {"encoder", "block", "grouped"},
     {"attention", "backbones", "data", "batching", "minibatches", "checkpoint"},
     {"scoring", "pruning"},
     {"fusion", "greedy", "prediction", "quick_sample"},
     {"fewest", "members"},
     {"finetune", "evaluation", "study", "ensemble_io", "agreement"},
-    {"acceleration", "faithfulness", "merging", "model_export"},
+    {"acceleration", "faithfulness", "merging", "model_export", "timing"},
     {"pipeline", "zero_shot"},
     {"cli", "__main__"},
 )

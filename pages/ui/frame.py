@@ -35,7 +35,7 @@ PLACES = (
     Place("pages/head_importance.py", "Head importance", ":material/grid_on:", "Score each attention head"),
     Place("pages/circuits.py", "Circuits", ":material/account_tree:", "Search the heads that carry a task"),
     Place("pages/members.py", "Members", ":material/groups:", "Choose each member's heads and see what it costs"),
-    Place("pages/fuse.py", "Fuse", ":material/merge:", "Merge the members into one network and time it"),
+    Place("pages/fuse.py", "Fuse", ":material/merge:", "Merge the members into one network, fine-tune and time it"),
     Place("pages/evaluate.py", "Evaluate", ":material/monitoring:", "Calibration and out-of-distribution detection"),
     Place("pages/export.py", "Export", ":material/download:", "Take masks, model and code away"),
 )  # fmt: skip

@@ -70,7 +70,7 @@ def fuse_now(study: Study, progress: Progress) -> str:
     return f"{fused.num_members} members fused and run on {len(found)} data sets"
 
 
-def time_fusion(study: Study, batch_size: int, formats: list[str] | None = None) -> None:
+def time_fusion(study: Study, batch_size: int, formats: list[str] | None = None, form: str = "eager") -> None:
     """Start timing single, one-after-another and fused forwards of one batch, in each number format."""
 
     def work(progress: Progress) -> str:
@@ -89,8 +89,9 @@ def time_fusion(study: Study, batch_size: int, formats: list[str] | None = None)
             backbone = cache.backbone(study) if own else cache.converted(study, dtype)
             members = [hydra.prune(backbone, mask) for mask in masks]
             inputs = backbone.prepare([data.items[i % len(data)] for i in range(batch_size)])
-            timing = run(backbone, members, hydra.fuse(members), inputs, progress=part)
-            study.put("fusion", f"timing {batch_size}" if own else f"timing {batch_size} {dtype}", timing.to_json())
+            timing = run(backbone, members, hydra.fuse(members), inputs, form=form, progress=part)
+            name = " ".join([f"timing {batch_size}", *([] if own else [dtype]), *([] if form == "eager" else [form])])
+            study.put("fusion", name, timing.to_json())
         return f"Timed at batch {batch_size} in {' and '.join(chosen)}"
 
     jobs.start(str(study.folder), f"Timing at batch {batch_size}", work)

@@ -203,6 +203,24 @@ def test_both_number_formats_are_timed(open_page: Open, small: Study, monkeypatc
     assert check.diversity["pairwise_kl"][0] > 0
 
 
+@pytest.mark.slow
+def test_compiled_networks_are_timed(open_page: Open, small: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "time_fusion", partial(timing.time_fusion, rounds=1, warmup=0))
+    work.fuse(small)
+    ended(small, "done")
+    work.time_fusion(small, 1, ["float32"], "compile")
+    job = jobs.current(str(small.folder))
+    assert job is not None
+    limit = time.monotonic() + 400
+    while job.active and time.monotonic() < limit:
+        time.sleep(0.1)
+    assert job.state == "done", job.message
+    at = open_page("fuse", "small")
+    healthy(at)
+    table = next(one.value for one in at.table if "Run as" in one.value.columns)
+    assert table["Run as"].tolist() == ["torch.compile"]
+
+
 def test_an_own_folder_trains_on_its_validation_half(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = hydra.load_dataset("demo/fashion-mnist", limit=40)
     for i, (item, label) in enumerate(zip(data.items, data.labels, strict=True)):
