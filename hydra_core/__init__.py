@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hydra_core.model_export import export_model
     from hydra_core.prediction import Predictions, predict, stack_members
     from hydra_core.pruning import prune
+    from hydra_core.report import study_report
     from hydra_core.scoring import find_circuit, score_heads
     from hydra_core.scoring.results import Circuit, HeadScores
     from hydra_core.study import Study, StudyConfig
@@ -62,6 +63,7 @@ _LAZY = {
     "stack_members": "hydra_core.prediction",
     "predict": "hydra_core.prediction",
     "prune": "hydra_core.pruning",
+    "study_report": "hydra_core.report",
     "find_circuit": "hydra_core.scoring",
     "score_heads": "hydra_core.scoring",
     "Circuit": "hydra_core.scoring.results",
@@ -108,6 +110,7 @@ __all__ = [
     "save_ensemble",
     "score_heads",
     "stack_members",
+    "study_report",
     "write_head_lists",
     "write_mask_file",
 ]

@@ -14,7 +14,8 @@ from typing import Any
 from hydra_core.artefacts import parse_json
 from hydra_core.errors import HydraError
 from hydra_core.fusion import FusedEnsemble
-from hydra_core.masks import HeadMask, mean_overlap
+from hydra_core.masks import HeadMask
+from hydra_core.model_card import CardFacts, model_card
 from hydra_core.version import __version__
 
 FORMAT = "hydra-ensemble"
@@ -22,13 +23,16 @@ VERSION = 1
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 
 
-def save_ensemble(fused: FusedEnsemble, folder: str | os.PathLike[str], *, card: str = "") -> Path:
+def save_ensemble(
+    fused: FusedEnsemble, folder: str | os.PathLike[str], *, card: str = "", facts: CardFacts | None = None
+) -> Path:
     """Write `fused` to a folder of its own; an existing ensemble there is replaced only once all is written.
 
     Args:
         fused: from :func:`hydra_core.fuse`.
         folder: made where it does not exist; refused where it exists and holds something else.
-        card: Markdown that is added to the model card (metrics, data, licence).
+        card: Markdown that is added to the model card.
+        facts: metrics, data and how the heads were chosen, for the card.
 
     Returns:
         The folder.
@@ -54,7 +58,7 @@ def save_ensemble(fused: FusedEnsemble, folder: str | os.PathLike[str], *, card:
         state = {name: t.detach().cpu().contiguous().clone() for name, t in fused.network.state_dict().items()}
         save_file(state, temporary / WEIGHTS, metadata={"format": "pt"})
         (temporary / CONFIG).write_text(json.dumps(_config(fused, kept), indent=1), encoding="utf-8")
-        (temporary / CARD).write_text(_card(fused, card), encoding="utf-8")
+        (temporary / CARD).write_text(model_card(fused, facts, card), encoding="utf-8")
         if target.exists():
             old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
             os.replace(target, old / "ensemble")
@@ -91,33 +95,6 @@ def _config(fused: FusedEnsemble, processor: dict[str, Any] | None) -> dict[str,
         "blocks": [shape.to_dict() for shape in encoder.shapes],
         "processor": processor,
     }
-
-
-def _card(fused: FusedEnsemble, extra: str) -> str:
-    heads = "\n".join(f"- member {i}: {mask.kept_per_layer} heads a layer" for i, mask in enumerate(fused.masks))
-    overlap = mean_overlap(fused.masks)
-    return f"""# Hydra Ensemble of {fused.num_members} members
-
-Fused from pruned heads of `{fused.ref}` with hydra_core {__version__}, after Hydra Ensembles (arXiv 2510.18358).
-Family {fused.family}, {len(fused.class_names)} classes, {fused.num_parameters:,} parameters, {fused.dtype}.
-
-{heads}
-
-Mean overlap of the members' heads (Jaccard): {"one member" if overlap is None else f"{overlap:.3f}"}.
-Embeddings {fused.report.get("embeddings")}, read-outs {fused.report.get("readouts")}; largest difference between a
-member's MLP and the shared mean: {fused.report.get("mlp_max_difference"):.3g}.
-
-## Use
-
-```python
-import hydra_core as hydra
-
-ensemble = hydra.load_ensemble("this folder")
-probabilities = ensemble.probabilities(ensemble.prepare(items))  # mean of the members' softmax, (N, C)
-```
-
-The licence is that of the backbone's weights. Heads are counted from 0 by the original backbone.
-{extra}"""
 
 
 def load_ensemble(folder: str | os.PathLike[str], *, device: str = "auto") -> FusedEnsemble:

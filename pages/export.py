@@ -5,9 +5,8 @@ from typing import Any
 
 import streamlit as st
 
-from hydra_core.masks import fused_fingerprint, pruned_fingerprint
 from hydra_core.study import CURRENT_MASKS, Study
-from pages.ui import cache, frame, jobs, recipe, state, takeaway, work
+from pages.ui import ensemble, frame, jobs, recipe, state, takeaway, work
 
 FILES = {
     "onnx": ("ONNX", "for onnxruntime and most inference servers."),
@@ -28,13 +27,31 @@ def draw(study: Study) -> None:
             f"Which heads each of the {len(masks)} members keeps, with the backbone's fingerprint: the "
             "file is refused on another backbone."
         )
-        st.download_button(
-            "Download the masks (JSON)", study.get("masks", CURRENT_MASKS) or "", file_name=name,
-            mime="application/json",
-            icon=":material/download:", key=state.key("export", "masks"), on_click="ignore",
-        )  # fmt: skip
-        model(study)
-        single_file(study)
+        with st.container(horizontal=True):
+            st.download_button(
+                "Download the masks (JSON)", study.get("masks", CURRENT_MASKS) or "", file_name=name,
+                mime="application/json",
+                icon=":material/download:", key=state.key("export", "masks"), on_click="ignore",
+            )  # fmt: skip
+            st.download_button(
+                "Download as head lists (JSON)", lambda: takeaway.head_lists(study),
+                file_name=f"{study.name}-heads.json", mime="application/json", icon=":material/download:",
+                key=state.key("export", "lists"), on_click="ignore",
+                help="The heads to keep and to prune by layer, as other tools take them (transformers 4: "
+                "prune_heads). This app reads both files.",
+            )  # fmt: skip
+        variant = which(study)
+        model(study, variant)
+        single_file(study, variant)
+    st.subheader("A report to read")
+    st.markdown(
+        "Settings, results with figures, members, scores, circuits and conventions on one HTML page that needs no "
+        "network."
+    )
+    st.download_button(
+        "Download the report (HTML, about 5 MB)", lambda: takeaway.report(study), file_name=f"{study.name}-report.html",
+        mime="text/html", icon=":material/download:", key=state.key("export", "report"), on_click="ignore",
+    )  # fmt: skip
     st.subheader("The whole study")
     st.markdown("Scores, circuits, masks, predictions and settings in one zip, which opens again under Start.")
     st.download_button(
@@ -52,25 +69,36 @@ def draw(study: Study) -> None:
     )  # fmt: skip
 
 
-def model(study: Study) -> None:
+def which(study: Study) -> str:
+    """The fused ensemble that leaves; a choice only where members were fine-tuned."""
+    known = ensemble.variants(study)
+    if len(known) < 2:
+        return known[0]
+    return st.segmented_control(
+        "Which fused ensemble", known, required=True, **state.bind(study, "export variant", known[-1], known)
+    )
+
+
+def model(study: Study, variant: str) -> None:
     st.subheader("The fused model")
     st.markdown(
-        "A zip with safetensors weights, config, the masks and a model card. `hydra.load_ensemble(folder)` "
-        "opens it in a new process, without the "
-        "original backbone and without a network."
+        "A zip with safetensors weights, config, the masks and a model card with metrics, data, licences and "
+        "conventions. `hydra.load_ensemble(folder)` opens it in a new process, without the original backbone and "
+        "without a network."
     )
 
     def build() -> bytes:
-        return takeaway.model_zip(study)
+        return takeaway.model_zip(study, variant)
 
     st.download_button(
-        "Download the fused model (zip)", build, file_name=f"{study.name}-fused.zip",
+        "Download the fused model (zip)", build,
+        file_name=f"{study.name}-{ensemble.file_stem(variant)}.zip",
         mime="application/zip", type="primary",
         icon=":material/download:", key=state.key("export", "model"), on_click="ignore",
     )  # fmt: skip
 
 
-def single_file(study: Study) -> None:
+def single_file(study: Study, variant: str) -> None:
     """The fused network as ONNX or torch.export: made by a job, offered once it is checked."""
     st.subheader("One file for other programs")
     st.markdown(
@@ -81,11 +109,11 @@ def single_file(study: Study) -> None:
     for column, (format, (title, how)) in zip(st.columns(2), FILES.items(), strict=True):
         with column.container(border=True):
             st.markdown(f"**{title}** {how}")
-            known = made(study, format)
+            known = made(study, format, variant)
             st.button(
                 "Make it again" if known else f"Make the {title} file", key=state.key("export", "make", format),
                 type="secondary" if known else "primary", disabled=job is not None and job.active,
-                on_click=work.export_fused, args=(study, format),
+                on_click=work.export_fused, args=(study, format, variant),
             )  # fmt: skip
             if known is None:
                 continue
@@ -101,15 +129,13 @@ def single_file(study: Study) -> None:
             )
 
 
-def made(study: Study, format: str) -> dict[str, Any] | None:
-    """What is known of the file of the members as they are now; None where there is none."""
-    masks, facts = study.active_masks, cache.known_facts(study)
+def made(study: Study, format: str, variant: str) -> dict[str, Any] | None:
+    """What is known of the file of that ensemble as it is now; None where there is none."""
+    now = ensemble.fingerprint(study, variant)
     try:
-        known = json.loads(study.get("exports", format) or "null")
-        if known is None or masks is None or facts is None:
-            return None
-        now = fused_fingerprint([pruned_fingerprint(facts.fingerprint, mask) for mask in masks])
-        fits = known["fingerprint"] == now and (study.folder / "exports" / known["file"]).is_file()
+        known = json.loads(study.get("exports", ensemble.export_name(format, variant)) or "null")
+        fits = known is not None and known["fingerprint"] == now
+        fits = fits and (study.folder / "exports" / known["file"]).is_file()
     except (ValueError, KeyError, TypeError):
         return None  # damaged: it is made again
     return known if fits else None

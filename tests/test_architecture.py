@@ -11,14 +11,28 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Left to right, as CONTRIBUTING.md draws it: a module may import from its own tier or an earlier one.
 TIERS = (
-    {"artefacts", "errors", "jobs", "masks", "metrics", "figures", "version", "paths", "markdown", "scoring.results"},
+    {
+        "artefacts",
+        "conventions",
+        "errors",
+        "figures",
+        "jobs",
+        "licences",
+        "markdown",
+        "masks",
+        "metrics",
+        "paths",
+        "published",
+        "scoring.results",
+        "version",
+    },
     {"encoder", "block", "grouped"},
     {"attention", "backbones", "data", "batching", "minibatches", "checkpoint"},
     {"scoring", "pruning"},
     {"fusion", "greedy", "prediction", "quick_sample"},
     {"fewest", "members"},
-    {"finetune", "evaluation", "study", "ensemble_io", "agreement"},
-    {"acceleration", "faithfulness", "merging", "model_export", "timing"},
+    {"finetune", "evaluation", "study", "ensemble_io", "agreement", "model_card", "recipe"},
+    {"acceleration", "faithfulness", "merging", "model_export", "report", "timing"},
     {"pipeline", "zero_shot"},
     {"cli", "__main__"},
 )

@@ -62,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
     _score(parts.add_parser("score", help="score every attention head"))
     _circuit(parts.add_parser("circuit", help="find a circuit with HeadMap"))
     _evaluate(parts.add_parser("evaluate", help="metrics of a backbone, a saved ensemble, or a study's members"))
-    _export(parts.add_parser("export", help="write a study's masks or its fused ensemble"))
+    _export(parts.add_parser("export", help="write a study's masks, its fused ensemble, or a report"))
     _bench(parts.add_parser("bench", help="time a study's fused ensemble against the single network"))
     _table(parts.add_parser("table", help="the zero-shot table of the demos, as Markdown"))
     return parser
@@ -121,6 +121,8 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
 def _export(parser: argparse.ArgumentParser) -> None:
     _add_study(parser)
     parser.add_argument("--masks", metavar="FILE", help="write the members' masks to this JSON file")
+    parser.add_argument("--head-lists", metavar="FILE", help="write kept and pruned heads by layer to this JSON file")
+    parser.add_argument("--report", metavar="FILE", help="write the study as one HTML page that needs no network")
     parser.add_argument("--ensemble", metavar="PATH", help="write the fused ensemble to this folder or .zip file")
     parser.add_argument("--masks-name", default="current", metavar="NAME", help="which set of masks (%(default)s)")
     parser.add_argument("--device", help="where to fuse; the study's device by default")

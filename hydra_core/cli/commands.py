@@ -157,29 +157,37 @@ def evaluate(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any
 
 
 def export(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
-    """A study's masks as a file, its fused ensemble as a folder or zip."""
+    """A study's masks or head lists as a file, its fused ensemble as a folder or zip, a report as HTML."""
+    from hydra_core.masks import parse_mask_file, write_head_lists
+
     study = Study.open(Path(arguments.study))
-    if arguments.masks is None and arguments.ensemble is None:
-        raise HydraError("nothing to export: give --masks FILE, --ensemble PATH, or both")
-    masks = masks_of(study, arguments.masks_name)
-    written: dict[str, Any] = {}
-    targets = {
-        key: Path(path).expanduser().resolve()
-        for key, path in (("masks", arguments.masks), ("ensemble", arguments.ensemble))
-        if path is not None
-    }
+    wanted = {key: getattr(arguments, key) for key in ("masks", "head_lists", "ensemble", "report")}
+    targets = {key: Path(path).expanduser().resolve() for key, path in wanted.items() if path is not None}
+    if not targets:
+        raise HydraError(
+            "nothing to export: give --masks FILE, --head-lists FILE, --ensemble PATH or --report FILE, or several"
+        )
+    masks = masks_of(study, arguments.masks_name) if targets.keys() - {"report"} else []
     for target in targets.values():
         if target.exists() and not arguments.replace:
             raise HydraError(f"{target} exists: choose another name, or replace it with --replace")
+    text = study.get("masks", arguments.masks_name) or ""
     if "masks" in targets:
-        write_bytes(targets["masks"], (study.get("masks", arguments.masks_name) or "").encode())
-        written["masks"] = str(targets["masks"])
+        write_bytes(targets["masks"], text.encode())
+    if "head_lists" in targets:
+        _, known = parse_mask_file(text)
+        lists = write_head_lists(masks, known["fingerprint"], known["backbone"], known.get("note", ""))
+        write_bytes(targets["head_lists"], lists.encode())
     if "ensemble" in targets:
         config = study.config
         progress(0, 1, f"loading {config.backbone}")
         backbone = pipeline.load_study_backbone(on_device(config, arguments.device))
-        write_ensemble(fused_of(backbone, masks), targets["ensemble"])
-        written["ensemble"] = str(targets["ensemble"])
+        write_ensemble(fused_of(backbone, masks), targets["ensemble"], study)
+    if "report" in targets:
+        from hydra_core.report import study_report
+
+        write_bytes(targets["report"], study_report(study).encode())
+    written = {key: str(path) for key, path in targets.items()}
     for key, path in written.items():
         print(f"{key}: {path}")
     return written

@@ -101,15 +101,17 @@ def fused_of(backbone: "Backbone", masks: "Sequence[HeadMask]") -> "FusedEnsembl
     return fuse([prune(backbone, mask) for mask in masks])
 
 
-def write_ensemble(fused: "FusedEnsemble", target: Path) -> None:
-    """Save as a folder, or as a zip where `target` ends so."""
+def write_ensemble(fused: "FusedEnsemble", target: Path, study: Study) -> None:
+    """Save as a folder, or as a zip where `target` ends so; the card says what the study knows of it."""
     from hydra_core.ensemble_io import save_ensemble
+    from hydra_core.model_card import study_facts
 
+    facts = study_facts(study, fused.fingerprint)
     if target.suffix.lower() != ".zip":
-        save_ensemble(fused, target)
+        save_ensemble(fused, target, facts=facts)
         return
     with tempfile.TemporaryDirectory() as folder:
-        save_ensemble(fused, Path(folder) / target.stem)
+        save_ensemble(fused, Path(folder) / target.stem, facts=facts)
         packed = shutil.make_archive(str(Path(folder) / "packed"), "zip", folder, target.stem)
         write_bytes(target, Path(packed).read_bytes())
 
