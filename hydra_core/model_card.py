@@ -232,8 +232,8 @@ def _data(facts: CardFacts | None) -> str:
     lines += [f"- out of distribution, {escaped(name)}: `{_code(ref)}`" for name, ref in facts.ood.items()]
     chosen = escaped(facts.chosen_on) or "not recorded"
     return "\n".join(lines) + (
-        f"\n\nHow the heads were chosen: {chosen}. Heads were chosen on validation samples; the numbers above are of "
-        "test samples that share none with them."
+        f"\n\nHow the heads were chosen: {chosen}. Heads are chosen on validation samples and measured on test "
+        "samples, which share none with them."
     )
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hydra_core import metrics, published
+from hydra_core.artefacts import parse_json
 from hydra_core.conventions import CONVENTIONS
 from hydra_core.errors import HydraError
 from hydra_core.evaluation import OOD_METRICS, evaluate_predictions
@@ -20,8 +21,9 @@ from hydra_core.figures import (
     reliability_diagram,
     roc_curve,
 )
-from hydra_core.masks import HeadMask, mean_overlap
+from hydra_core.masks import HeadMask, fused_fingerprint, mean_overlap, pruned_fingerprint
 from hydra_core.recipe import python_lines
+from hydra_core.report_style import STYLE
 from hydra_core.study import Study
 from hydra_core.version import __version__
 
@@ -30,29 +32,6 @@ if TYPE_CHECKING:
 
 MODELS_SHOWN = 4  # reliability diagrams beside one another
 TITLES = {"full": "Full model", "fused": "Fused ensemble"}
-STYLE = """
-:root { color-scheme: light dark; --ink: #17211F; --ground: #FFFFFF; --line: #C9D1CF; --accent: #0F766E; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #E8EFED; --ground: #0F1715; --line: #3A4744; --accent: #2DB5A8; }
-}
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); max-width: 64rem;
-  margin: 0 auto; padding: 1.5rem; }
-h1, h2, h3 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 2px solid var(--accent); }
-table { border-collapse: collapse; margin: 0.8rem 0; font-variant-numeric: tabular-nums; }
-th, td { border: 1px solid var(--line); padding: 0.25rem 0.6rem; text-align: right; }
-th:first-child, td:first-child, table.words td, table.words th { text-align: left; }
-caption { caption-side: bottom; text-align: left; font-size: 0.85rem; padding-top: 0.3rem; }
-.wide { overflow-x: auto; }
-/* The figures have dark ink: they keep a light ground in the dark too. */
-figure { margin: 1rem 0; background: #FFFFFF; color: #17211F; border: 1px solid var(--line); border-radius: 0.5rem; }
-figcaption { padding: 0.3rem 0.8rem; font-size: 0.85rem; }
-.grids { display: flex; flex-wrap: wrap; gap: 1.5rem; }
-table.grid th, table.grid td { text-align: center; min-width: 1.4rem; padding: 0.1rem; }
-table.grid td.kept { background: var(--accent); color: var(--ground); }
-pre { overflow-x: auto; padding: 0.8rem; border: 1px solid var(--line); border-radius: 0.5rem; font-size: 0.85rem; }
-.missing { opacity: 0.85; font-style: italic; }
-@media print { body { max-width: none; } figure, table { break-inside: avoid; } }
-"""
 
 
 def study_report(study: Study) -> str:
@@ -67,6 +46,7 @@ def study_report(study: Study) -> str:
         ("What was studied", _settings),
         ("Results", _results),
         ("Members", _members),
+        ("Fusion", _fusion),
         ("Head scores", _scores),
         ("Circuits", _circuits),
         ("What the numbers mean", _conventions),
@@ -108,8 +88,6 @@ def _settings(study: Study) -> str:
 
 
 def _fingerprint(text: str | None) -> str:
-    from hydra_core.artefacts import parse_json
-
     return str(parse_json(text, "a mask file").get("fingerprint", "not known")) if text else "not known"
 
 
@@ -134,7 +112,8 @@ def _results(study: Study) -> str:
         Column("mce", "MCE", "lower"), Column("disagreement", "Disagreement (%)", None, 2, percent=True),
         Column("mutual_information", "Mutual information (nats)", None, 4),
     ]  # fmt: skip
-    parts = [_wide(MetricTable(rows, general, caption).to_html())]
+    parts = [_missing(_STALE)] if _stale(study, known.get(TITLES["fused"])) else []
+    parts.append(_wide(MetricTable(rows, general, caption).to_html()))
     labels = ("AUROC", "AUPR, OOD positive", "AUPR, ID positive", "FPR95, OOD positive", "FPR95, ID positive")
     for name in study.config.ood:
         size = {one.ood_counts[name] for one in found.values() if name in one.ood_counts}
@@ -154,6 +133,21 @@ def _results(study: Study) -> str:
     for name, other in strange[last].items():
         parts += _ood_figures(last, name, known[last], other)
     return "\n".join(parts)
+
+
+_STALE = (
+    "The members' masks have changed since they were fused: what is called fused below is the ensemble of the masks "
+    "before. Fuse again for numbers of the masks as they are now."
+)
+
+
+def _stale(study: Study, fused: "Predictions | None") -> bool:
+    """Whether the fused predictions are of other masks than the study has now."""
+    masks, text = study.active_masks, study.get("masks", "current")
+    if fused is None or not masks or not text:
+        return False
+    backbone = str(parse_json(text, "a mask file").get("fingerprint", ""))
+    return fused.model_fingerprint != fused_fingerprint([pruned_fingerprint(backbone, mask) for mask in masks])
 
 
 def _others(study: Study, model: str) -> "dict[str, Predictions]":
@@ -179,8 +173,6 @@ def _ood_figures(title: str, name: str, known: "Predictions", other: "Prediction
 
 
 def _members(study: Study) -> str:
-    from hydra_core.artefacts import parse_json
-
     masks = study.active_masks
     if not masks:
         return _missing("There are no members yet.")
@@ -203,6 +195,27 @@ def _grid(member: int, mask: HeadMask) -> str:
         f'<table class="grid"><caption>Member {member}: {mask.num_kept} of {sum(mask.widths)} heads kept (●)</caption>'
         f'<thead><tr><th scope="col">head</th>{heads}</tr></thead><tbody>{rows}</tbody></table>'
     )
+
+
+def _fusion(study: Study) -> str:
+    text = study.get("fusion", "check")
+    if not text:
+        return _missing("The check of the fused network and its costs are not stored: fuse on the Fuse page.")
+    check = parse_json(text, "a fusion check")
+    try:
+        worst = max([*check["masked_pruned"], *check["masked_fused"]])
+        rows = [
+            (
+                "Masked, pruned and fused members differ by at most",
+                f"{worst:.1e} in a logit (largest |logit| {check['scale']:.3g}, n = {check['num_samples']}, "
+                f"{check['dtype']} on {check['device']})",
+            ),
+            ("Operations over the full model's", f"{check['operations']:.2f}"),
+            ("Parameters over the full model's", f"{check['parameters']:.2f}"),
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise HydraError(f"the stored fusion check is of another version ({error}); fuse again") from None
+    return _words(("", ""), rows)
 
 
 def _scores(study: Study) -> str:

@@ -12,7 +12,7 @@ from scipy.special import softmax
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 import hydra_core as hydra
-from hydra_core.masks import HeadMask
+from hydra_core.masks import HeadMask, fused_fingerprint, pruned_fingerprint
 from hydra_core.model_card import CardFacts, model_card, study_facts
 from hydra_core.prediction import Predictions
 from hydra_core.study import Study, StudyConfig
@@ -108,6 +108,23 @@ def test_the_report_stands_alone_and_holds_the_numbers(study: Study) -> None:
     assert page.tags.count("figure") >= 3
     for alt in re.findall(r'<figure role="img" aria-label="([^"]*)"', report):
         assert len(alt) > 20
+
+
+def test_numbers_of_earlier_masks_are_called_so(study: Study) -> None:
+    words = " ".join(read(hydra.study_report(study)).text)
+    assert "The members' masks have changed since they were fused" in words  # "fused" is no fingerprint of theirs
+    masks = study.active_masks
+    assert masks is not None
+    now = fused_fingerprint([pruned_fingerprint("f" * 64, mask) for mask in masks])
+    study.save_predictions("fused", "id", predictions(1, 50, now))
+    study.put("fusion", "check", json.dumps({"masked_pruned": [1e-6], "masked_fused": [3e-6], "scale": 2.5, "dtype":
+              "float32", "num_samples": 64, "device": "cpu", "operations": 2.25, "parameters": 1.5}))  # fmt: skip
+    words = " ".join(read(hydra.study_report(study)).text)
+    assert "masks have changed" not in words
+    assert "3.0e-06 in a logit" in words
+    assert "2.25" in words
+    study.put("fusion", "check", "{}")
+    assert "the stored fusion check is of another version" in " ".join(read(hydra.study_report(study)).text)
 
 
 def test_names_cannot_become_mark_up(study: Study) -> None:
