@@ -23,6 +23,7 @@ TIERS = (
         "metrics",
         "paths",
         "published",
+        "report_style",
         "scoring.results",
         "version",
     },
