@@ -162,8 +162,8 @@ def _ood(
     values: dict[str, float | None],
     reasons: dict[str, str],
 ) -> None:
-    if score == "mutual_information" and known.num_members < 2:
-        reason: str | None = "mutual information needs at least two members"
+    if score in M.ENSEMBLE_SCORES and known.num_members < 2:
+        reason: str | None = f"{score.replace('_', ' ')} needs at least two members"
         result = None
     else:
         pair = [M.ood_score(score, logits=p.logits, member_probabilities=p.probabilities) for p in (known, other)]

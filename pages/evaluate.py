@@ -105,8 +105,9 @@ def detection(study: Study, sources: list[Source], ood: str, score: str) -> None
     if known is None or other is None:
         st.info(f"{label} has no predictions on {ood} yet: measure it again on Model & data, or fuse again.")
         return
-    if score == "mutual_information" and known.num_members < 2:
-        st.info("Mutual information needs at least two members: choose the fused ensemble, or another score.")
+    if score in metrics.ENSEMBLE_SCORES and known.num_members < 2:
+        what = score.replace("_", " ").capitalize()
+        st.info(f"{what} needs at least two members: choose the fused ensemble, or another score.")
         return
     inside, outside = (
         metrics.ood_score(score, logits=one.logits, member_probabilities=one.probabilities) for one in (known, other)

@@ -23,7 +23,9 @@ EXIT_ERROR, EXIT_CANCELLED = 2, 130
 GOALS = ("nll", "ood_auroc")
 STRATEGIES = ("circuit", "taylor", "random", "greedy")
 OBJECTIVES = ("loss", "ood_auroc", "average")
-SCORES = ("msp", "max_logit", "energy", "entropy", "mutual_information")
+SCORES = (
+    "msp", "max_logit", "energy", "entropy", "mutual_information", "expected_pairwise_kl", "vote_disagreement",
+)  # fmt: skip
 
 
 class _Parser(argparse.ArgumentParser):

@@ -17,11 +17,14 @@ from hydra_core.metrics.classification import accuracy, brier_score, negative_lo
 from hydra_core.metrics.diversity import (
     disagreement,
     error_correlation,
+    expected_pairwise_kl,
     mutual_information,
     pairwise_disagreement,
     pairwise_kl,
+    vote_disagreement,
 )
 from hydra_core.metrics.ood import (
+    ENSEMBLE_SCORES,
     OOD_SCORES,
     Curve,
     OodMetrics,
@@ -34,6 +37,7 @@ from hydra_core.metrics.ood import (
 from hydra_core.metrics.selective import RiskCoverage, risk_coverage
 
 __all__ = [
+    "ENSEMBLE_SCORES",
     "OOD_SCORES",
     "Bin",
     "Curve",
@@ -45,6 +49,7 @@ __all__ = [
     "calibration_error",
     "disagreement",
     "error_correlation",
+    "expected_pairwise_kl",
     "maximum_calibration_error",
     "mutual_information",
     "negative_log_likelihood",
@@ -58,4 +63,5 @@ __all__ = [
     "risk_coverage",
     "roc_points",
     "softmax",
+    "vote_disagreement",
 ]

@@ -47,6 +47,42 @@ def mutual_information(member_probabilities: Any) -> Floats:
     return result
 
 
+def expected_pairwise_kl(member_probabilities: Any) -> Floats:
+    """Per sample, the mean over ordered pairs of different members of KL(p_i || p_j) in nats; 0 where they agree.
+
+    Malinin, Mlodozeniec and Gales, "Ensemble Distribution Distillation", arXiv 1905.00076 (2020). A probability of 0 in
+    p_j counts as the smallest normal float64.
+
+    Args:
+        member_probabilities: (M, N, C) with M >= 2.
+
+    Returns:
+        (N,) float64; NaN in rows where a member has a non-finite value.
+
+    Raises:
+        HydraError: as for :func:`mutual_information`.
+    """
+    values, finite = to_members(member_probabilities, 2, "expected pairwise KL")
+    result = np.full(values.shape[1], np.nan)
+    members = values[:, finite]  # (M, n, C)
+    total = sum(_kl(one[None], members).sum(axis=0) for one in members)  # a member with itself: exactly 0
+    result[finite] = np.maximum(total / (len(members) * (len(members) - 1)), 0.0)
+    return result
+
+
+def vote_disagreement(member_probabilities: Any) -> Floats:
+    """Per sample, the share of pairs of members whose top classes differ; 0 to 1.
+
+    Args, returns and errors: as for :func:`expected_pairwise_kl`.
+    """
+    values, finite = to_members(member_probabilities, 2, "vote disagreement")
+    result = np.full(values.shape[1], np.nan)
+    top = values[:, finite].argmax(axis=2)  # (M, n)
+    pairs = [top[i] != top[j] for i, j in combinations(range(len(top)), 2)]
+    result[finite] = np.mean(pairs, axis=0)
+    return result
+
+
 def pairwise_disagreement(member_probabilities: Any) -> Floats:
     """(M, M): share of samples on which members i and j differ in their top class; 0 on the diagonal.
 

@@ -11,7 +11,12 @@ import numpy as np
 
 from hydra_core.errors import HydraError
 from hydra_core.metrics._arrays import Floats, logsumexp, member_mean, softmax, to_array, to_members
-from hydra_core.metrics.diversity import entropy, mutual_information
+from hydra_core.metrics.diversity import (
+    entropy,
+    expected_pairwise_kl,
+    mutual_information,
+    vote_disagreement,
+)
 
 OOD_SCORES: dict[str, str] = {
     "msp": "1 - largest mean probability (Hendrycks and Gimpel, 2017); 0 to 1",
@@ -19,7 +24,11 @@ OOD_SCORES: dict[str, str] = {
     "energy": "minus logsumexp of the logits, mean over members (Liu et al., 2020); nats",
     "entropy": "entropy of the mean probabilities; 0 to ln C nats",
     "mutual_information": "H(mean p) - mean H(p), needs at least two members; 0 to ln M nats",
+    "expected_pairwise_kl": "mean KL divergence over ordered pairs of members (Malinin et al., 2020), needs two; nats",
+    "vote_disagreement": "share of pairs of members that name different classes, needs two; 0 to 1, many ties",
 }
+# Of these one member alone has none.
+ENSEMBLE_SCORES = ("mutual_information", "expected_pairwise_kl", "vote_disagreement")
 _NEEDS_LOGITS = ("max_logit", "energy")
 
 
@@ -27,8 +36,7 @@ def ood_score(name: str, *, logits: Any = None, member_probabilities: Any = None
     """One uncertainty score a sample; higher = more OOD.
 
     Args:
-        name: ``msp``, ``max_logit``, ``energy``, ``entropy`` or ``mutual_information`` (:data:`OOD_SCORES`
-            describes each).
+        name: one of :data:`OOD_SCORES`, which describes each; those of :data:`ENSEMBLE_SCORES` need two members.
         logits: (M, N, C), or (N, C) for one member; needed by ``max_logit`` and ``energy``.
         member_probabilities: (M, N, C), or (N, C) for one member; where it is missing the other scores take
             the softmax of `logits`.
@@ -37,8 +45,8 @@ def ood_score(name: str, *, logits: Any = None, member_probabilities: Any = None
         (N,) float64; NaN in rows where a member has a non-finite value.
 
     Raises:
-        HydraError: unknown name, missing input, another shape, values that are no probabilities, or
-            ``mutual_information`` of one member.
+        HydraError: unknown name, missing input, another shape, values that are no probabilities, or one member for
+            a score that compares members.
     """
     if name not in OOD_SCORES:
         raise HydraError(f"unknown OOD score {name!r}: choose one of {', '.join(OOD_SCORES)}")
@@ -51,8 +59,9 @@ def ood_score(name: str, *, logits: Any = None, member_probabilities: Any = None
             raise HydraError(f"the OOD score {name!r} needs member_probabilities= or logits=; neither was given")
         member_probabilities = softmax(_with_members(logits, "logits"))
     values = _with_members(member_probabilities, "member_probabilities")
-    if name == "mutual_information":
-        return mutual_information(values)
+    if name in ENSEMBLE_SCORES:
+        of_members = {"mutual_information": mutual_information, "expected_pairwise_kl": expected_pairwise_kl}
+        return of_members.get(name, vote_disagreement)(values)
     checked, finite = to_members(values, 1, name)
     mean = member_mean(checked)
     score = 1.0 - mean.max(axis=-1) if name == "msp" else entropy(mean)

@@ -32,8 +32,9 @@ class Objective:
             raise HydraError(f"the objective {name!r} is not known; expected one of {', '.join(OBJECTIVES)}")
         if score not in metrics.OOD_SCORES:
             raise HydraError(f"the OOD score {score!r} is not known; expected one of {', '.join(metrics.OOD_SCORES)}")
-        if score == "mutual_information" and name != "loss":
-            raise HydraError("mutual information needs an ensemble; score one backbone's heads with msp, entropy, ...")
+        if score in metrics.ENSEMBLE_SCORES and name != "loss":
+            what = score.replace("_", " ")
+            raise HydraError(f"{what} needs an ensemble; score one backbone's heads with msp, entropy, ...")
         if name != "loss" and not has_ood:
             raise HydraError(
                 f"the objective {name!r} needs OOD data, unlike what the model was trained on: pass ood= "

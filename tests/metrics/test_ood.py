@@ -110,6 +110,10 @@ def test_scores_match_their_formulas(seed: int) -> None:
         "energy": -scipy_special.logsumexp(logits, axis=-1).mean(0),
         "entropy": mean_entropy,
         "mutual_information": mean_entropy - scipy_special.entr(p).sum(-1).mean(0),
+        "expected_pairwise_kl": np.mean(
+            [scipy_special.rel_entr(p[i], p[j]).sum(-1) for i in range(3) for j in range(3) if i != j], axis=0
+        ),
+        "vote_disagreement": np.mean([p[i].argmax(-1) != p[j].argmax(-1) for i in range(3) for j in range(i)], axis=0),
     }
     assert set(expected) == set(metrics.OOD_SCORES)
     for name, value in expected.items():
@@ -117,7 +121,7 @@ def test_scores_match_their_formulas(seed: int) -> None:
         np.testing.assert_allclose(result, value, rtol=0, atol=1e-9)
         # the softmax of the logits serves where probabilities are not given
         np.testing.assert_allclose(metrics.ood_score(name, logits=logits), value, rtol=0, atol=1e-9)
-        if name != "mutual_information":
+        if name not in metrics.ENSEMBLE_SCORES:
             one = metrics.ood_score(name, logits=logits[0])
             np.testing.assert_allclose(one, metrics.ood_score(name, logits=logits[:1]), rtol=0, atol=0)
 
@@ -174,3 +178,11 @@ def test_curves_hold_the_areas() -> None:
     assert np.trapezoid(roc.y, roc.x) == pytest.approx(result.auroc)
     assert -np.sum(np.diff(pr.x) * pr.y[:-1]) == pytest.approx(result.aupr_ood)
     assert len(pr.thresholds) == len(pr.x)
+
+
+@pytest.mark.parametrize("name", metrics.ENSEMBLE_SCORES)
+def test_scores_of_an_ensemble_need_two_members_and_are_0_for_equal_ones(name: str) -> None:
+    with pytest.raises(HydraError, match="at least 2 members, got 1"):
+        metrics.ood_score(name, logits=[[0.0, 1.0]])
+    one = np.random.default_rng(0).normal(size=(1, 9, 4))
+    assert (metrics.ood_score(name, logits=np.repeat(one, 3, axis=0)) == 0).all()
