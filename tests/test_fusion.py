@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hydra_core as hydra
+from hydra_core.backbones import network
 from tests import originals
 from tests.originals import Original
 
@@ -80,3 +81,19 @@ def test_fused_equals_the_members_one_after_another(models, data):
 @given(data=st.data())
 def test_fused_equals_the_members_for_many_more_masks(models, data):
     drawn(models, data)
+
+
+def test_a_large_batch_in_parts_equals_it_whole(models, monkeypatch):
+    original, backbones = models
+    backbone = backbones["float64"]
+    masks = [backbone.mask.without([(0, head), (1, 0)]) for head in range(3)]
+    fused = hydra.fuse([hydra.prune(backbone, mask) for mask in masks])
+    batch = len(next(iter(original.inputs.values())))
+    gates = torch.ones(batch, original.layers, original.heads, dtype=torch.float64)
+    gates[1, 2, 1] = gates[2, 0, 2] = 0
+    whole = [fused.member_logits(original.inputs, g) for g in (None, gates, gates[1:2])]
+    monkeypatch.setattr(network, "STREAM_BYTES_ON_CPU", 1)  # one sample a part
+    with torch.no_grad():
+        assert fused.network._parts(fused.network.embed(original.inputs)) == batch
+    for expected, g in zip(whole, (None, gates, gates[1:2]), strict=True):
+        torch.testing.assert_close(fused.member_logits(original.inputs, g), expected, rtol=0, atol=1e-10)
