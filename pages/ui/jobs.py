@@ -129,7 +129,7 @@ def _run(job: Job, work: Work) -> None:
         job.message = work(progress) or f"{job.label}: done."
         state = "done"
     except Cancelled as stopped:  # a job that keeps what it has done says so in it
-        state, job.message = "cancelled", f"{job.label}: cancelled. {stopped or 'The study is as it was before.'}"
+        state, job.message = "cancelled", f"{job.label}: cancelled. {str(stopped) or 'The study is as it was before.'}"
     except HydraError as error:
         job.message = f"{job.label}: {error}"
     except MemoryError:
