@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.common import fused_vit_b16, largest_difference, machine, vmapped, write_results
+from hydra_core.acceleration import as_cuda_graph
 from hydra_core.backbones.base import Backbone
 from hydra_core.fusion import FusedEnsemble
 from hydra_core.markdown import markdown_table
@@ -28,25 +29,6 @@ DTYPES = ("float32", "bfloat16")
 TOLERANCE = {"float32": 1e-3, "bfloat16": 6e-2}
 
 Job = Callable[[], Tensor]
-
-
-def as_cuda_graph(job: Job) -> Job:
-    """`job` captured once; each call replays its kernels on the same inputs."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            job()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        output = job()
-
-    def replay() -> Tensor:
-        graph.replay()
-        return output
-
-    return replay
 
 
 def jobs_for(

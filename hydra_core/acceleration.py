@@ -87,6 +87,25 @@ def accelerate(model: Backbone | FusedEnsemble, inputs: Mapping[str, Tensor], *,
     return Accelerated(mode, difference, tolerance, run)
 
 
+def as_cuda_graph(job: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """`job` captured once; each call replays its kernels and returns the same tensor, written anew."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UP):
+            job()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = job()
+
+    def replay() -> Tensor:
+        graph.replay()
+        return output
+
+    return replay
+
+
 def _compiled(model: Backbone | FusedEnsemble) -> Run:
     forward = torch.compile(model.network)
 
@@ -101,15 +120,7 @@ def _compiled(model: Backbone | FusedEnsemble) -> Run:
 def _captured(model: Backbone | FusedEnsemble, example: Mapping[str, Tensor]) -> Run:
     held = {name: tensor.clone() for name, tensor in example.items()}
     shapes = {name: tuple(tensor.shape) for name, tensor in held.items()}
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UP):
-            model.network(held)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        output = model.network(held)
+    replay = as_cuda_graph(lambda: model.network(held))
 
     def run(inputs: Mapping[str, Tensor]) -> Tensor:
         given = {name: tuple(tensor.shape) for name, tensor in inputs.items()}
@@ -117,8 +128,6 @@ def _captured(model: Backbone | FusedEnsemble, example: Mapping[str, Tensor]) ->
             raise HydraError(f"this CUDA graph was captured for inputs of shapes {shapes}, got {given}")
         for name, tensor in model.place(inputs).items():
             held[name].copy_(tensor)
-        graph.replay()
-        result: Tensor = output.clone()
-        return result
+        return replay().clone()
 
     return run

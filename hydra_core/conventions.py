@@ -4,7 +4,8 @@ CONVENTIONS = (
     "Probabilities of an ensemble are the mean of its members' softmax. Rows with a non-finite logit are left out of "
     "every metric, and counted.",
     "ECE is the top-label calibration error over equal-width bins [lower, upper), the last one closed; an empty bin "
-    "counts nothing. ACE has bins of equal mass; MCE is the largest gap of the equal-width bins. All are 0 to 1.",
+    "counts nothing. Adaptive ECE (ACE) has bins of equal mass; MCE is the largest gap of the equal-width bins. All "
+    "are 0 to 1.",
     "NLL is in nats. Brier is summed over the classes, 0 to 2.",
     "Mutual information is H(mean p) - mean H(p) in nats; disagreement is the share of samples on which a pair of "
     "members differs in its top class, mean over the pairs. One member alone has neither.",

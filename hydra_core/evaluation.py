@@ -17,7 +17,15 @@ if TYPE_CHECKING:  # stored predictions are evaluated without torch
     from hydra_core.data.dataset import Dataset
     from hydra_core.fusion import FusedEnsemble
 
-OOD_METRICS = ("auroc", "aupr_ood", "aupr_id", "fpr95", "fpr95_id_positive")
+# Of each OOD set, with the sentence's worth of convention that belongs into a table's head.
+OOD_TITLES = {
+    "auroc": "AUROC",
+    "aupr_ood": "AUPR, OOD positive",
+    "aupr_id": "AUPR, ID positive",
+    "fpr95": "FPR95, OOD positive",
+    "fpr95_id_positive": "FPR95, ID positive",
+}
+OOD_METRICS = tuple(OOD_TITLES)
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def fine_tune(
     key = hashlib.sha256(facts.encode()).hexdigest()
     stored = None if path is None else load_checkpoint(path, key)
     if stored is not None:
-        for known in stored[1]["history"]:
+        for known in stored[1].get("history", []):  # a checkpoint of before has none
             tell(Epoch(**known))
         if stored[1].get("finished"):
             network = copy.deepcopy(model.network)
@@ -239,7 +239,7 @@ class _Run:
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Go on from :meth:`state`."""
-        self.history = [Epoch(**fields) for fields in facts["history"]]
+        self.history = [Epoch(**fields) for fields in facts.get("history", [])]
         best = {}
         for name, p in self.trained.items():
             p.copy_(tensors[f"now/{name}"])

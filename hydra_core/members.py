@@ -78,12 +78,11 @@ def make_members(
         raise HydraError(f"the goal {goal!r} is not known; expected one of {', '.join(GOALS)}")
     if strategy == "greedy":
         check_kind(backbone, dataset)
-        if goal == "ood_auroc" and not _named(ood):
+        others = _named(ood)
+        if goal == "ood_auroc" and not others:
             raise HydraError("goal='ood_auroc' needs OOD validation data to choose with; give ood, or take goal='nll'")
-        pool = _pool(backbone, dataset, _named(ood), counts, num_members, score, batch_size, seed, progress)
-        return _best_of(
-            pool, backbone, dataset, _named(ood), num_members, max_overlap, goal, score, batch_size, progress
-        )
+        pool = _pool(backbone, dataset, others, counts, num_members, score, batch_size, seed, progress)
+        return _best_of(pool, backbone, dataset, others, num_members, max_overlap, goal, score, batch_size, progress)
     members: list[HeadMask] = []
 
     def step(done: int, total: int, note: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hydra_core import licences
 from hydra_core.conventions import CONVENTIONS
-from hydra_core.evaluation import OOD_METRICS, Evaluation, evaluate_predictions
+from hydra_core.evaluation import OOD_TITLES, Evaluation, evaluate_predictions
 from hydra_core.markdown import escaped, markdown_table
 from hydra_core.masks import mean_overlap
 from hydra_core.version import __version__
@@ -27,8 +27,6 @@ GENERAL = {
     "accuracy": "Accuracy", "nll": "NLL (nats)", "brier": "Brier (0 to 2)", "ece": "ECE", "ace": "ACE", "mce": "MCE",
     "mutual_information": "Mutual information (nats)", "disagreement": "Disagreement",
 }  # fmt: skip
-OOD = dict(zip(OOD_METRICS, ("AUROC", "AUPR, OOD positive", "AUPR, ID positive", "FPR95, OOD positive",
-                             "FPR95, ID positive"), strict=True))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -201,7 +199,7 @@ def _metrics(facts: CardFacts | None) -> str:
         return "Not measured: no predictions of this very network were stored when it was exported."
     parts = [_table(facts.evaluations, GENERAL, "")]
     for name in facts.evaluations[ENSEMBLE].ood_counts:
-        parts.append(f"Against {escaped(name)}:\n\n" + _table(facts.evaluations, OOD, f"ood/{name}/"))
+        parts.append(f"Against {escaped(name)}:\n\n" + _table(facts.evaluations, OOD_TITLES, f"ood/{name}/"))
     notes = []
     for title, one in facts.evaluations.items():
         counts = "".join(f", {count} {escaped(name)}" for name, count in one.ood_counts.items())

@@ -10,9 +10,8 @@ from hydra_core import metrics, published
 from hydra_core.artefacts import parse_json
 from hydra_core.conventions import CONVENTIONS
 from hydra_core.errors import HydraError
-from hydra_core.evaluation import OOD_METRICS, evaluate_predictions
+from hydra_core.evaluation import evaluate_predictions
 from hydra_core.figures import (
-    Column,
     MetricTable,
     alt_text,
     circuit_layers,
@@ -21,7 +20,8 @@ from hydra_core.figures import (
     reliability_diagram,
     roc_curve,
 )
-from hydra_core.masks import HeadMask, fused_fingerprint, mean_overlap, pruned_fingerprint
+from hydra_core.masks import HeadMask, mean_overlap
+from hydra_core.metric_columns import GENERAL, ood_columns
 from hydra_core.recipe import python_lines
 from hydra_core.report_style import STYLE
 from hydra_core.study import Study
@@ -106,24 +106,13 @@ def _results(study: Study) -> str:
     caption = f"n = {n} test samples; OOD score msp; 15 bins. Best bold, second underlined."
     if excluded:
         caption += f" {excluded} rows with a non-finite logit are left out."
-    general = [
-        Column("accuracy", "Accuracy (%)", "higher", 2, percent=True), Column("nll", "NLL (nats)", "lower"),
-        Column("brier", "Brier (0–2)", "lower"), Column("ece", "ECE", "lower", 4), Column("ace", "ACE", "lower", 4),
-        Column("mce", "MCE", "lower"), Column("disagreement", "Disagreement (%)", None, 2, percent=True),
-        Column("mutual_information", "Mutual information (nats)", None, 4),
-    ]  # fmt: skip
     parts = [_missing(_STALE)] if _stale(study, known.get(TITLES["fused"])) else []
-    parts.append(_wide(MetricTable(rows, general, caption).to_html()))
-    labels = ("AUROC", "AUPR, OOD positive", "AUPR, ID positive", "FPR95, OOD positive", "FPR95, ID positive")
+    parts.append(_wide(MetricTable(rows, GENERAL, caption).to_html()))
     for name in study.config.ood:
         size = {one.ood_counts[name] for one in found.values() if name in one.ood_counts}
         if size:
-            columns = [
-                Column(f"ood/{name}/{key}", label, "lower" if "fpr" in key else "higher", 4)
-                for key, label in zip(OOD_METRICS, labels, strict=True)
-            ]
             note = f"Against {name}, n = {', '.join(map(str, sorted(size)))}; OOD score msp."
-            parts.append(_wide(MetricTable(rows, columns, note).to_html()))
+            parts.append(_wide(MetricTable(rows, ood_columns(name), note).to_html()))
     labelled = {title: one for title, one in known.items() if one.labels is not None}
     shown = list(labelled)[:MODELS_SHOWN]
     if shown:
@@ -143,11 +132,8 @@ _STALE = (
 
 def _stale(study: Study, fused: "Predictions | None") -> bool:
     """Whether the fused predictions are of other masks than the study has now."""
-    masks, text = study.active_masks, study.get("masks", "current")
-    if fused is None or not masks or not text:
-        return False
-    backbone = str(parse_json(text, "a mask file").get("fingerprint", ""))
-    return fused.model_fingerprint != fused_fingerprint([pruned_fingerprint(backbone, mask) for mask in masks])
+    now = study.active_fingerprint
+    return fused is not None and now is not None and fused.model_fingerprint != now
 
 
 def _others(study: Study, model: str) -> "dict[str, Predictions]":

@@ -1,12 +1,14 @@
 """Evaluate: calibration and out-of-distribution detection, from stored predictions; nothing here runs a model."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import streamlit as st
 
 from hydra_core import metrics
-from hydra_core.figures import Column, MetricTable, ood_histogram, reliability_diagram
+from hydra_core.figures import MetricTable, ood_histogram, reliability_diagram
+from hydra_core.metric_columns import GENERAL, ood_columns
 from hydra_core.study import Study
 from pages.ui import charts, frame, jobs, paper, results, state, work
 from pages.ui.results import Source
@@ -165,26 +167,6 @@ def seen(study: Study) -> str:
 
 def numbers(study: Study, sources: list[Source], score: str, bins: int) -> None:
     st.subheader("All numbers")
-    general = [
-        Column("accuracy", "Accuracy (%)", "higher", 2, percent=True),
-        Column("nll", "NLL (nats)", "lower"),
-        Column("brier", "Brier (0–2)", "lower"),
-        Column("ece", "ECE", "lower", 4),
-        Column("ace", "Adaptive ECE", "lower", 4),
-        Column("mce", "MCE", "lower"),
-        Column("disagreement", "Disagreement (%)", None, 2, percent=True),
-        Column("mutual_information", "Mutual information (nats)", None, 4),
-    ]
-    unknown = {
-        name: [
-            Column(f"ood/{name}/auroc", f"{name}: AUROC", "higher", 4),
-            Column(f"ood/{name}/aupr_ood", "AUPR, OOD positive", "higher", 4),
-            Column(f"ood/{name}/aupr_id", "AUPR, ID positive", "higher", 4),
-            Column(f"ood/{name}/fpr95", "FPR95, OOD positive", "lower", 4),
-            Column(f"ood/{name}/fpr95_id_positive", "FPR95, ID positive", "lower", 4),
-        ]
-        for name in study.config.ood
-    }
     evaluations = {source.label: results.evaluation(study, source, score, bins) for source in sources}
     found = {label: one for label, one in evaluations.items() if one is not None}
     if not found:
@@ -193,19 +175,19 @@ def numbers(study: Study, sources: list[Source], score: str, bins: int) -> None:
     excluded = sorted({len(one.excluded) for one in found.values()} - {0})
     counts = ", ".join(f"{count} {name}" for name, count in first.ood_counts.items())
     rows = {label: one.metrics for label, one in found.items()}
-    charts.table_html(MetricTable(rows, general))
-    for name, columns in unknown.items():
-        if name in first.ood_counts:
-            charts.table_html(MetricTable(rows, columns))
+    charts.table_html(MetricTable(rows, GENERAL))
+    columns = {name: [replace(c, label=f"{name}: {c.label}") for c in ood_columns(name)] for name in study.config.ood}
+    for name in first.ood_counts:
+        # the set's name stands once, in its first column
+        charts.table_html(MetricTable(rows, [*columns[name][:1], *ood_columns(name)[1:]]))
     st.caption(
         f"n = {first.num_samples} ID{' and ' + counts if counts else ''} test samples; OOD score {score}; "
         f"{bins} equal-width bins, top label. Best bold, second underlined. FPR95 with OOD positive is the paper's; "
         "with ID positive, OpenOOD's."
         + (f" Rows with a non-finite logit are left out: {', '.join(map(str, excluded))}." if excluded else "")
     )
-    names = [Column(c.key, c.label if ":" in c.label else f"{name}: {c.label}", c.better, c.digits, c.percent)
-             for name, columns in unknown.items() for c in columns]  # fmt: skip
-    table = MetricTable(rows, [*general, *names], f"n = {first.num_samples} ID; OOD score {score}; {bins} bins")
+    every = [*GENERAL, *(column for part in columns.values() for column in part)]
+    table = MetricTable(rows, every, f"n = {first.num_samples} ID; OOD score {score}; {bins} bins")
     with st.container(horizontal=True):
         st.download_button(
             "Table as CSV", table.to_csv(), file_name=f"{study.name}.csv", mime="text/csv",

@@ -5,8 +5,9 @@ from typing import Any
 
 import streamlit as st
 
+from hydra_core import recipe
 from hydra_core.study import CURRENT_MASKS, Study
-from pages.ui import ensemble, frame, jobs, recipe, state, takeaway, work
+from pages.ui import ensemble, frame, jobs, state, takeaway, work
 
 FILES = {
     "onnx": ("ONNX", "for onnxruntime and most inference servers."),

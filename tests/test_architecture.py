@@ -32,7 +32,7 @@ TIERS = (
     {"scoring", "pruning"},
     {"fusion", "greedy", "prediction", "quick_sample"},
     {"fewest", "members"},
-    {"finetune", "evaluation", "study", "ensemble_io", "agreement", "model_card", "recipe"},
+    {"finetune", "evaluation", "study", "ensemble_io", "agreement", "metric_columns", "model_card", "recipe"},
     {"acceleration", "faithfulness", "merging", "model_export", "report", "timing"},
     {"pipeline", "zero_shot"},
     {"cli", "__main__"},

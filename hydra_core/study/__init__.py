@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from hydra_core.errors import HydraError
-from hydra_core.masks import HeadMask, write_mask_file
+from hydra_core.masks import HeadMask, fused_fingerprint, pruned_fingerprint, write_mask_file
 from hydra_core.study import files
 from hydra_core.study.config import StudyConfig
 from hydra_core.study.folder import FOLDER_KINDS, StudyFolder, looks_like_study, stored_config
@@ -105,6 +105,15 @@ class Study(StudyFolder):
     def active_masks(self) -> list[HeadMask] | None:
         """The masks that the members have now (the set called "current"), or None."""
         return self.masks(CURRENT_MASKS)
+
+    @property
+    def active_fingerprint(self) -> str | None:
+        """Fingerprint of the ensemble fused from the active masks without fine-tuning; None where there are none."""
+        masks, text = self.active_masks, self.get("masks", CURRENT_MASKS)
+        if not masks or not text:
+            return None
+        backbone = str(json.loads(text)["fingerprint"])
+        return fused_fingerprint([pruned_fingerprint(backbone, mask) for mask in masks])
 
     def save_evaluation(self, name: str, evaluation: "Evaluation") -> None:
         """Store an evaluation."""

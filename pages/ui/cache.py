@@ -65,12 +65,9 @@ def backbone(study: Study) -> "Backbone":
 
 def converted(study: Study, dtype: str) -> "Backbone":
     """The study's backbone in another number format; not kept."""
-    import hydra_core as hydra
+    from hydra_core.pipeline import load_study_backbone
 
-    config = study.config
-    return hydra.load_backbone(
-        config.backbone, device=config.device, dtype=dtype, class_names=config.class_names, templates=config.templates
-    )
+    return load_study_backbone(dataclasses.replace(study.config, dtype=dtype))
 
 
 @dataclass(frozen=True)

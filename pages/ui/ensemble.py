@@ -27,7 +27,7 @@ def variants(study: Study) -> list[str]:
 
 def fingerprint(study: Study, variant: str = AS_PRUNED) -> str | None:
     """The fingerprint of ``fused(study, variant)``, None where there is no such ensemble now. Loads no model."""
-    return tuned.base_of(study) if variant == AS_PRUNED else _stored(study, variant)
+    return study.active_fingerprint if variant == AS_PRUNED else _stored(study, variant)
 
 
 def fused(study: Study, variant: str = AS_PRUNED) -> "FusedEnsemble":

@@ -92,18 +92,13 @@ def compare(study: Study, masks: list[HeadMask]) -> Equivalence:
         pruned.append(float(np.abs(masked - alone).max()))
         merged.append(float(np.abs(masked - together[i]).max()))
         scale = max(scale, float(np.abs(masked).max()))
-    before, after = (diversity(_softmax(logits)) for logits in (np.stack(apart), together))
+    before, after = (diversity(metrics.softmax(logits)) for logits in (np.stack(apart), together))
     plain = {k: v for k, v in fused.report.items() if isinstance(v, float | int | str)}
     return Equivalence(
         pruned, merged, scale, count, fused.dtype, fused.device, plain,
         fused.num_parameters / backbone.num_parameters, fused.flops() / backbone.flops(), fused.num_parameters,
         {name: (value, after[name]) for name, value in before.items()}, min(seconds),
     )  # fmt: skip
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    exponents = np.exp(logits - logits.max(-1, keepdims=True))
-    return exponents / exponents.sum(-1, keepdims=True)
 
 
 def _numpy(tensor) -> np.ndarray:

@@ -95,7 +95,7 @@ class _Tuning:
             raise HydraError("there are no members yet; make them on the Members page")
         self.pruned = [hydra.prune(backbone, mask) for mask in masks]
         base = fused_fingerprint([member.fingerprint for member in self.pruned])
-        if base != tuned.base_of(study):
+        if base != study.active_fingerprint:
             raise HydraError("these masks were made on other weights of the backbone; make the members again")
         self.training, self.held_out = training_data(study, settings.samples)
         self.data = work.study_data(study)

@@ -79,7 +79,7 @@ def outdated(study: Study) -> bool:
 
 def stale(study: Study) -> bool:
     """Whether the members' masks have changed since the stored fused predictions were made."""
-    base, fused = tuned.base_of(study), predictions(study, FUSED)
+    base, fused = study.active_fingerprint, predictions(study, FUSED)
     return base is not None and fused is not None and fused.model_fingerprint != base
 
 

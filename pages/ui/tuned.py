@@ -5,9 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hydra_core.errors import HydraError
-from hydra_core.masks import fused_fingerprint, pruned_fingerprint
 from hydra_core.merging import MergeGap
-from hydra_core.study import CURRENT_MASKS, Study
+from hydra_core.study import Study
 
 KIND, LATEST, UNFINISHED = "tuning", "latest", "unfinished"
 
@@ -103,15 +102,6 @@ class Run:
             raise HydraError(f"the stored fine-tuning cannot be read ({error}); fine-tune again") from None
 
 
-def base_of(study: Study) -> str | None:
-    """Fingerprint of the ensemble fused from the masks as they are now, without fine-tuning; None without masks."""
-    masks, text = study.active_masks, study.get("masks", CURRENT_MASKS)
-    if not masks or not text:
-        return None
-    backbone = json.loads(text)["fingerprint"]
-    return fused_fingerprint([pruned_fingerprint(backbone, mask) for mask in masks])
-
-
 def latest(study: Study) -> Run | None:
     """The last whole run, whatever masks it belongs to."""
     return _read(study, LATEST)
@@ -125,7 +115,7 @@ def unfinished(study: Study) -> Run | None:
 def current(study: Study) -> Run | None:
     """The last whole run if it belongs to the masks as they are now."""
     run = latest(study)
-    return run if run is not None and run.base == base_of(study) else None
+    return run if run is not None and run.base == study.active_fingerprint else None
 
 
 def _read(study: Study, name: str) -> Run | None:

@@ -56,7 +56,7 @@ def live(job: jobs.Job, found: Run) -> None:
 
 def go_on(study: Study, stopped: Run, busy: bool) -> None:
     """A run that was stopped: resume it, or throw it away."""
-    fits = stopped.base == tuned.base_of(study)
+    fits = stopped.base == study.active_fingerprint
     with st.container(border=True):
         done = ", ".join(
             f"{name}: {len(rows)} of {stopped.settings.epochs_of(name)}" for name, rows in stopped.curves.items()

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hydra_core import recipe
 from hydra_core.errors import HydraError
 from hydra_core.jobs import Progress
 from hydra_core.masks import HeadMask
 from hydra_core.study import Study, StudyConfig
-from pages.ui import cache, grid, jobs, presets, recipe, state
+from pages.ui import cache, grid, jobs, presets, state
 
 FULL = HeadMask([[True] * 3, [True] * 3])
 
