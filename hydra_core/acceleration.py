@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hydra_core.backbones.base import Backbone
+from hydra_core.checks import instance
 from hydra_core.errors import HydraError
 from hydra_core.fusion import FusedEnsemble
 
@@ -61,6 +62,7 @@ def accelerate(model: Backbone | FusedEnsemble, inputs: Mapping[str, Tensor], *,
     """
     if mode not in MODES:
         raise HydraError(f"the mode {mode!r} is not known; expected one of {', '.join(MODES)}")
+    instance("model", model, (Backbone, FusedEnsemble), "hydra.load_backbone or hydra.fuse")
     if mode == "cuda_graph" and not model.device.startswith("cuda"):
         raise HydraError(
             f"a CUDA graph needs a model on a GPU, this one is on {model.device!r}; load it with device='cuda', or use "

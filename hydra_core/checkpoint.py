@@ -47,6 +47,8 @@ def load_checkpoint(path: Path, run: str) -> tuple[dict[str, Tensor], dict[str, 
 
     if not path.exists():
         return None
+    if path.is_dir():
+        raise HydraError(f"the checkpoint {str(path)!r} is a folder; name a file in it, e.g. {str(path / 'run')!r}")
     try:
         with safe_open(path, "pt") as file:
             header = file.metadata() or {}

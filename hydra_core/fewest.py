@@ -8,11 +8,13 @@ left goes between two rankings, and every single cut is checked.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from hydra_core.backbones.base import Backbone
 from hydra_core.batching import check_kind, required_labels
+from hydra_core.checks import instance, share, whole_number
 from hydra_core.data.dataset import Dataset
 from hydra_core.errors import HydraError
 from hydra_core.jobs import Progress, report
@@ -69,14 +71,13 @@ def fewest_heads(
     Raises:
         HydraError: no labels, a number out of range, or a pinned head that does not exist.
     """
-    if isinstance(max_drop, bool) or not isinstance(max_drop, int | float) or not 0.0 <= max_drop <= 1.0:
-        raise HydraError(f"max_drop is a share of accuracy from 0 to 1 (0.01 is one point), got {max_drop!r}")
-    if isinstance(min_heads_per_layer, bool) or not isinstance(min_heads_per_layer, int) or min_heads_per_layer < 0:
-        raise HydraError(f"min_heads_per_layer must be a whole number of at least 0, got {min_heads_per_layer!r}")
+    instance("backbone", backbone, Backbone, "hydra.load_backbone")
+    share("max_drop", max_drop, "a share of accuracy from 0 to 1 (0.01 is one point)")
+    whole_number("min_heads_per_layer", min_heads_per_layer, 0, max(backbone.num_heads))
+    stay = _heads(pinned)
+    backbone.mask.including(stay)  # refuses a head that does not exist
     check_kind(backbone, dataset)
     search = _Search(backbone, dataset, batch_size)
-    stay = frozenset(pinned)
-    backbone.mask.including(stay)  # refuses a head that does not exist
     mask, total = backbone.mask, backbone.mask.num_kept
     full, _ = search.value(mask)
     floor, now = full - max_drop - 1e-12, full
@@ -103,6 +104,17 @@ def fewest_heads(
         if not gone:
             report(progress, total, total, f"{mask.num_kept} of {total} heads are left")
             return FewestHeads(mask, now, full, search.num_samples, len(search.known))
+
+
+def _heads(pinned: Any) -> frozenset[tuple[int, int]]:
+    try:
+        pairs = [(layer, head) for layer, head in pinned]
+    except (TypeError, ValueError):
+        pairs = None
+    numbers = None if pairs is None else [number for pair in pairs for number in pair]
+    if numbers is None or not all(isinstance(n, int) and not isinstance(n, bool) for n in numbers):
+        raise HydraError(f"pinned takes (layer, head) pairs of whole numbers, e.g. [(0, 3)]; got {pinned!r:.60}")
+    return frozenset(pairs or ())
 
 
 class _Search:

@@ -17,12 +17,14 @@ from hydra_core.backbones.base import Backbone, Model, fingerprint_of
 from hydra_core.backbones.network import Network
 from hydra_core.batching import check_batch_size, check_kind, required_labels
 from hydra_core.checkpoint import load_checkpoint, save_checkpoint
+from hydra_core.checks import instance, whole_number
 from hydra_core.data.dataset import Dataset
 from hydra_core.errors import HydraError
 from hydra_core.fusion import FusedEnsemble
 from hydra_core.jobs import Progress, report
 from hydra_core.minibatches import Minibatches
 
+BATCH_SIZE = 64
 WEIGHT_DECAY = 0.01
 WARM_UP = 0.1  # share of the steps
 MAX_GRADIENT_NORM = 1.0
@@ -100,11 +102,15 @@ def fine_tune(
         HydraError: no labels, classes the model does not know, a number out of range, a checkpoint of another run, or
             a loss that is no longer finite.
     """
+    instance("model", model, (Backbone, FusedEnsemble), "hydra.load_backbone, hydra.prune or hydra.fuse")
     check_kind(model, dataset)
     labels = required_labels(model, dataset, "fine-tuning")
+    width = model.network.encoder.layer(0).shape.width
     settings = _Settings(
-        _whole("epochs", epochs, 1), _rate_of(learning_rate), check_batch_size(batch_size or 64, model), seed,
-        None if lora_rank is None else _whole("lora_rank", lora_rank, 1), _whole("patience", patience, 1),
+        whole_number("epochs", epochs, 1), _rate_of(learning_rate),
+        check_batch_size(BATCH_SIZE if batch_size is None else batch_size, model), whole_number("seed", seed, 0),
+        None if lora_rank is None else whole_number("lora_rank (up to the network's width)", lora_rank, 1, width),
+        whole_number("patience", patience, 1),
     )  # fmt: skip
     held_out = None
     if validation is not None:
@@ -113,6 +119,8 @@ def fine_tune(
         held_out = Minibatches(model, validation, targets, settings.batch_size)
     batches = Minibatches(model, dataset, labels, settings.batch_size)
     tell = epoch_done or (lambda _: None)
+    if checkpoint is not None:
+        instance("checkpoint", checkpoint, (str, os.PathLike), "the file that keeps the run")
     path = None if checkpoint is None else Path(checkpoint)
     facts = json.dumps(
         [model.fingerprint, dataset.fingerprint, validation and validation.fingerprint, asdict(settings)]
@@ -278,12 +286,6 @@ def _with_lora(network: Network, rank: int, seed: int) -> Any:
         tuner = LoraModel(network, config, "default")
     network.readouts.requires_grad_(True)
     return tuner
-
-
-def _whole(name: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise HydraError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return value
 
 
 def _rate_of(value: object) -> float:

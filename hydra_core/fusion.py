@@ -15,6 +15,7 @@ from hydra_core.backbones.base import Backbone, Model
 from hydra_core.backbones.layers import empty_encoder
 from hydra_core.backbones.network import Network
 from hydra_core.block import Block, BlockShape
+from hydra_core.checks import instance
 from hydra_core.encoder import Encoder
 from hydra_core.errors import HydraError
 from hydra_core.masks import HeadMask, fused_fingerprint
@@ -31,7 +32,7 @@ class FusedEnsemble(Model):
         masks: each member's heads, by the original backbone's indices.
         report: what fusing did: `shared_layers` (leading layers that one stream serves), `embeddings` and
             `readouts` ("shared", "averaged" or "per member"), `mlp_max_difference` (largest |difference| between
-            a member's MLP weight and the mean; 0 where nobody was fine-tuned).
+            a member's MLP weight and the mean; 0 where nobody was fine-tuned), `members` (their fingerprints).
     """
 
     def __init__(self, *args: Any, masks: Sequence[HeadMask], report: Mapping[str, Any], **kwargs: Any) -> None:
@@ -86,6 +87,7 @@ def fuse(members: Sequence[Backbone]) -> FusedEnsemble:
     Example:
         >>> fused = fuse([prune(backbone, mask) for mask in masks])  # doctest: +SKIP
     """
+    instance("members", members, Sequence, "a list of pruned backbones, e.g. [hydra.prune(backbone, mask), ...]")
     members = list(members)
     if not members:
         raise HydraError("fuse needs at least one pruned backbone, got none")
@@ -97,6 +99,7 @@ def fuse(members: Sequence[Backbone]) -> FusedEnsemble:
     readout, readouts = _fuse_modules([m.network.readouts[0] for m in members], average=False)
     network = Network(embed[0], encoder, readout, len(members))  # type: ignore[arg-type]
     report = {**report, "embeddings": embeddings, "readouts": readouts}
+    report["members"] = [m.fingerprint for m in members]
     fingerprint = fused_fingerprint([m.fingerprint for m in members])
     return FusedEnsemble(
         network.requires_grad_(False), first.processor, first.spec, ref=first.ref, family=first.family,

@@ -8,7 +8,8 @@ import numpy as np
 
 from hydra_core.backbones.base import Backbone
 from hydra_core.batching import check_kind, required_labels
-from hydra_core.data.dataset import Dataset
+from hydra_core.checks import instance, share, whole_number
+from hydra_core.data.dataset import Dataset, named_sets
 from hydra_core.errors import HydraError
 from hydra_core.greedy import GOALS, greedy_members
 from hydra_core.jobs import Progress, report
@@ -63,10 +64,10 @@ def make_members(
     """
     if strategy not in STRATEGIES:
         raise HydraError(f"the strategy {strategy!r} is not known; expected one of {', '.join(STRATEGIES)}")
-    if isinstance(num_members, bool) or not isinstance(num_members, int) or not 1 <= num_members <= MAX_MEMBERS:
-        raise HydraError(f"num_members must be a whole number from 1 to {MAX_MEMBERS}, got {num_members!r}")
-    if max_overlap is not None and not 0.0 <= max_overlap <= 1.0:
-        raise HydraError(f"max_overlap is a Jaccard overlap from 0 to 1, got {max_overlap!r}")
+    instance("backbone", backbone, Backbone, "hydra.load_backbone")
+    whole_number("num_members", num_members, 1, MAX_MEMBERS)
+    whole_number("seed", seed, 0)
+    others = named_sets(ood)
     counts = check_heads_per_layer(heads_per_layer, backbone)
     possible = prod(comb(have, keep) for have, keep in zip(backbone.num_heads, counts, strict=True))
     if possible < num_members:
@@ -74,11 +75,19 @@ def make_members(
             f"{num_members} different members cannot be made: keeping {counts} of {backbone.num_heads} heads a layer "
             f"allows {possible} mask{'s' if possible != 1 else ''}; change heads_per_layer or num_members"
         )
+    if max_overlap is not None:
+        share("max_overlap", max_overlap, "a Jaccard overlap from 0 to 1")
+        least = _least_overlap(backbone.num_heads, counts)
+        # Before a search that takes long; the others find out at once, and say how near they came.
+        if strategy in ("circuit", "greedy") and num_members > 1 and max_overlap < least:
+            raise HydraError(
+                f"keeping {counts} of {backbone.num_heads} heads a layer, two members overlap by at least {least:.2f} "
+                f"(Jaccard), and max_overlap is {max_overlap:g}; raise it, or keep fewer heads"
+            )
     if goal not in GOALS:
         raise HydraError(f"the goal {goal!r} is not known; expected one of {', '.join(GOALS)}")
     if strategy == "greedy":
         check_kind(backbone, dataset)
-        others = _named(ood)
         if goal == "ood_auroc" and not others:
             raise HydraError("goal='ood_auroc' needs OOD validation data to choose with; give ood, or take goal='nll'")
         pool = _pool(backbone, dataset, others, counts, num_members, score, batch_size, seed, progress)
@@ -97,7 +106,7 @@ def make_members(
         candidates = _taylor(backbone, dataset, counts, num_members, batch_size, seed, step)
     else:
         check_kind(backbone, dataset)
-        candidates = _circuits(backbone, dataset, _named(ood), counts, score, batch_size, seed, step)
+        candidates = _circuits(backbone, dataset, others, counts, score, batch_size, seed, step)
     closest = None
     for mask in candidates:
         overlaps = [mask.jaccard(other) for other in members]
@@ -110,6 +119,13 @@ def make_members(
             report(progress, 1000, 1000, "members are ready")
             return members
     raise HydraError(_why(strategy, len(members), num_members, max_overlap, closest))
+
+
+def _least_overlap(have: Sequence[int], keep: Sequence[int]) -> float:
+    """The smallest Jaccard overlap of two masks that keep so many heads of each layer: the fewest shared, over all."""
+    shared = sum(max(0, 2 * k - n) for n, k in zip(have, keep, strict=True))
+    union = 2 * sum(keep) - shared
+    return shared / union if union else 1.0
 
 
 def _pool(
@@ -184,12 +200,6 @@ def _why(strategy: str, found: int, wanted: int, max_overlap: float | None, clos
         f"the strategy {strategy!r} found {found} different member{'s' if found != 1 else ''} of {wanted}{limit}"
         f"{nearest}. Raise max_overlap, keep fewer heads, ask for fewer members, or give more data or OOD sets"
     )
-
-
-def _named(ood: Dataset | Mapping[str, Dataset] | None) -> dict[str, Dataset]:
-    if ood is None:
-        return {}
-    return dict(ood) if isinstance(ood, Mapping) else {ood.name: ood}
 
 
 def _random(backbone: Backbone, counts: Sequence[int], seed: int) -> Iterator[HeadMask]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hydra_core import artefacts
+from hydra_core.checks import instance
+from hydra_core.data.dataset import named_sets
 from hydra_core.errors import HydraError
 from hydra_core.evaluation import Evaluation, check_classes, evaluate_predictions
 from hydra_core.jobs import Progress
@@ -72,10 +74,23 @@ def merge_gap(
     Raises:
         HydraError: other masks than the fused ensemble's, ID classes that the model does not know.
     """
+    from hydra_core.backbones.base import Backbone
+    from hydra_core.fusion import FusedEnsemble
+
+    instance("fused", fused, FusedEnsemble, "hydra.fuse")
+    instance("members", members, Sequence, "the list that was fused")
+    for i, member in enumerate(members):
+        instance(f"member {i}", member, Backbone, "what was given to hydra.fuse")
     if [member.mask for member in members] != list(fused.masks):
         raise HydraError(
             f"the {len(members)} members keep other heads than the {fused.num_members} that were fused; give the "
             "members that the ensemble was made of, in its order"
+        )
+    made_of = fused.report.get("members")  # an ensemble saved by an older version does not know
+    if made_of is not None and list(made_of) != [member.fingerprint for member in members]:
+        raise HydraError(
+            "the members have the heads of those that were fused, but other weights; give the members that the "
+            "ensemble was made of, in its order"
         )
     check_classes(fused, dataset)
 
@@ -85,7 +100,7 @@ def merge_gap(
     def together(data: "Dataset") -> Predictions:
         return predict(fused, data, batch_size=batch_size, progress=progress)
 
-    others = ood or {}
+    others = named_sets(ood)
     before, after = apart(dataset), together(dataset)
     before_ood, after_ood = ({name: run(data) for name, data in others.items()} for run in (apart, together))
     return merge_gap_of(before, after, before_ood, after_ood, score=score, num_bins=num_bins)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from hydra_core.backbones.base import Backbone
 from hydra_core.backbones.network import Network
+from hydra_core.checks import instance
 from hydra_core.errors import HydraError
 from hydra_core.fusion import FusedEnsemble
 from hydra_core.jobs import Progress, report
@@ -89,6 +90,12 @@ def export_model(
     """
     if format not in FORMATS:
         raise HydraError(f"the format {format!r} is not known; expected one of {', '.join(FORMATS)}")
+    instance("model", model, (Backbone, FusedEnsemble), "hydra.load_backbone or hydra.fuse")
+    instance("path", path, (str, os.PathLike), "the file to write")
+    if Path(path).is_dir():
+        raise HydraError(
+            f"{str(path)!r} is a folder; name the file, e.g. {str(Path(path) / f'model{FORMATS[format]}')!r}"
+        )
     if model.dtype != "float32":
         raise HydraError(f"only float32 networks are exported, this one is {model.dtype}; load it with dtype='float32'")
     report(progress, 0, 3, "preparing probe inputs")

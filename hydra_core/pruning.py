@@ -6,6 +6,7 @@ from hydra_core.backbones.base import Backbone
 from hydra_core.backbones.layers import empty_encoder
 from hydra_core.backbones.network import Network
 from hydra_core.block import Block, BlockShape
+from hydra_core.checks import instance
 from hydra_core.encoder import Encoder
 from hydra_core.errors import HydraError
 from hydra_core.masks import HeadMask, derived_fingerprint, describe_widths
@@ -24,6 +25,8 @@ def prune(backbone: Backbone, mask: HeadMask) -> Backbone:
     Raises:
         HydraError: the mask is of another shape.
     """
+    instance("backbone", backbone, Backbone, "hydra.load_backbone; prune before fusing")
+    instance("mask", mask, HeadMask, "hydra.HeadMask(rows)")
     if mask.widths != backbone.mask.widths:
         raise HydraError(
             f"this mask is for {describe_widths(mask.widths)}, the backbone {backbone.ref!r} has "

@@ -123,7 +123,17 @@ class Model:
         return self.processor(items)
 
     def place(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Prepared inputs on the model's device, floating-point ones in its number format."""
+        """Prepared inputs on the model's device, floating-point ones in its number format.
+
+        Raises:
+            HydraError: not what :meth:`prepare` returns.
+        """
+        needed = "input_ids" if self.family == "bert" else "pixel_values"
+        if not isinstance(inputs, Mapping) or needed not in inputs:
+            got = ", ".join(map(str, inputs)) if isinstance(inputs, Mapping) else f"a {type(inputs).__name__}"
+            raise HydraError(
+                f"{self.ref!r} takes prepared inputs with {needed!r} (model.prepare(items)), got {got or 'none'}"
+            )
         p = self.parameter
         return {k: v.to(p.device, p.dtype) if v.is_floating_point() else v.to(p.device) for k, v in inputs.items()}
 

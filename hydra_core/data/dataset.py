@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -193,3 +193,15 @@ def _checked_labels(labels: Any, size: int, class_names: tuple[str, ...] | None)
     result = array.astype(np.int64)
     result.setflags(write=False)
     return result
+
+
+def named_sets(ood: Any) -> dict[str, Dataset]:
+    """OOD sets by name: from None, one Dataset, or a mapping from names to Datasets."""
+    if isinstance(ood, Dataset):
+        return {ood.name: ood}
+    if ood is not None and not (isinstance(ood, Mapping) and all(isinstance(one, Dataset) for one in ood.values())):
+        raise HydraError(
+            "ood takes a Dataset (hydra.load_dataset) or a dict from names to Datasets, e.g. "
+            f"{{'mnist': hydra.load_dataset('demo/mnist')}}; got {ood!r:.60}"
+        )
+    return dict(ood or {})
