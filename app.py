@@ -2,11 +2,12 @@
 
 import streamlit as st
 
+from hydra_core.paths import ASSETS
 from pages.ui import frame, state
 
 st.set_page_config(
     page_title="Hydra studio",
-    page_icon=":material/hub:",
+    page_icon=ASSETS / "icon.png",
     layout="wide",
     initial_sidebar_state="auto",
     menu_items={"About": "Prune attention heads into circuits, fuse them into one ensemble, measure its uncertainty."},

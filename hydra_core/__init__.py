@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from hydra_core.errors import HydraError
 from hydra_core.jobs import Cancelled
-from hydra_core.masks import HeadMask, mean_overlap, read_mask_file, write_head_lists, write_mask_file
+from hydra_core.mask_files import read_mask_file, write_head_lists, write_mask_file
+from hydra_core.masks import HeadMask, mean_overlap
 from hydra_core.version import __version__
 
 if TYPE_CHECKING:

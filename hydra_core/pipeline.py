@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hydra_core.errors import HydraError
 from hydra_core.jobs import Progress, Stages
+from hydra_core.mask_files import selection_note
 from hydra_core.study import CURRENT_MASKS, Study, StudyConfig
 
 if TYPE_CHECKING:
@@ -285,7 +286,7 @@ def walk(
         found=study.save_circuit,
         progress=stages.next(f"members ({selection.strategy})"),
     )
-    note = f"{selection.strategy}, seed {config.seed}, selected with {', '.join(selection.select_ood) or 'no OOD set'}"
+    note = selection_note(f"{selection.strategy}, seed {config.seed}", selection.select_ood)
     for name in (CURRENT_MASKS, FUSED, selection.strategy):
         study.save_masks(name, masks, backbone.fingerprint, note)
     fused = fuse([prune(backbone, mask) for mask in masks])

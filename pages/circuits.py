@@ -6,6 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from hydra_core.figures import circuit_layers, head_heatmap
+from hydra_core.mask_files import selection_note
 from hydra_core.scoring.results import Circuit
 from hydra_core.study import Study
 from pages.ui import cache, charts, fitting, frame, jobs, objective, state, trust, work
@@ -122,7 +123,7 @@ def overlay(study: Study, circuits: dict[str, Circuit], facts: cache.Facts) -> N
 
 def use(study: Study, circuits: dict[str, Circuit], names: list[str], facts: cache.Facts) -> None:
     seen = sorted(set(filter(None, (work.ood_of(study, name, circuits[name]) for name in names))))
-    note = f"circuits {', '.join(names)}, selected with {', '.join(seen) or 'no OOD set'}"
+    note = selection_note(f"circuits {', '.join(names)}", seen)
     state.set_masks(study, [circuits[name].keep for name in names], facts.fingerprint, note)
     state.flash(
         "success", f"{len(names)} members keep the heads of {', '.join(names)}. Members and Fuse go on from here."

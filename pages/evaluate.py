@@ -8,6 +8,7 @@ import streamlit as st
 
 from hydra_core import metrics
 from hydra_core.figures import MetricTable, ood_histogram, reliability_diagram
+from hydra_core.mask_files import selected_with
 from hydra_core.metric_columns import GENERAL, ood_columns
 from hydra_core.study import Study
 from pages.ui import charts, frame, jobs, paper, results, state, work
@@ -162,7 +163,7 @@ def seen(study: Study) -> str:
     """Which OOD set helped to choose the fused members' heads, as their masks say."""
     text = study.get("masks", results.FUSED_MASKS)
     note = json.loads(text).get("note", "") if text else ""
-    return f" The members' heads: {note}." if "selected with" in note else ""
+    return "" if selected_with(note) is None else f" The members' heads: {note}."
 
 
 def numbers(study: Study, sources: list[Source], score: str, bins: int) -> None:

@@ -23,11 +23,11 @@ def draw(study: Study) -> None:
         return
     job = jobs.current(str(study.folder))
     busy = job is not None and job.active
-    check = stored_check(study)
-    if check is None or results.stale(study):
+    check, stale = stored_check(study), results.stale(study)
+    if check is None or stale:
         why = (
             "**The masks have changed since these members were fused.** Fuse again to bring the numbers up to date."
-            if results.stale(study)
+            if stale
             else "**The stored predictions are there; the check and the timing are not.** Fuse here to see them."
             if "fused" in study.prediction_models()
             else f"**{len(masks)} members are ready to be fused** into one network that gives all their answers "
@@ -41,13 +41,15 @@ def draw(study: Study) -> None:
                 disabled=busy, on_click=work.fuse, args=(study,),
             )  # fmt: skip
     if check is not None:
+        if stale:
+            st.caption("The figures from here on are of the members that were fused before.")
         exactness(check)
         cost(check)
         timing(study, busy, check)
     tuning.section(study, check, job)
-    if check is None:
+    if check is None or stale:
         return
-    with st.container(horizontal=True):
+    with st.container(horizontal=True, vertical_alignment="center"):
         frame.link("Evaluate", "Next: see the ensemble's uncertainty")
         st.button("Fuse again", key=state.key("fuse", "again"), disabled=busy, on_click=work.fuse, args=(study,))
 

@@ -3,6 +3,7 @@
 import pandas as pd
 import streamlit as st
 
+from hydra_core.mask_files import selection_note
 from hydra_core.masks import HeadMask
 from hydra_core.study import Study
 from pages.ui import cache, charts, differences, frame, grid, mask_tools, member_searches, presets, quick, state
@@ -26,7 +27,9 @@ def first_members(study: Study, facts: cache.Facts) -> None:
         "keep all heads; "
         "then cut by hand, with a preset, or let a search make them.",
         "Begin with three members",
-        lambda: state.set_masks(study, [presets.full(facts.widths)] * 3, facts.fingerprint, "all heads"),
+        lambda: state.set_masks(
+            study, [presets.full(facts.widths)] * 3, facts.fingerprint, selection_note("all heads", [])
+        ),
     )
     member_searches.make_all(study, facts)
 
@@ -71,7 +74,7 @@ def toolbar(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None:
         st.session_state[count_key] = len(masks)
         st.number_input(
             "Members", min_value=2, max_value=mask_tools.MAX_MEMBERS, key=count_key, width=130,
-            on_change=set_count, args=(study, facts, count_key),
+            on_change=set_count, args=(study, facts, count_key), help=f"2 to {mask_tools.MAX_MEMBERS}",
         )  # fmt: skip
         with st.popover("Presets", icon=":material/auto_awesome:"):
             mask_tools.preset_form(study, facts, masks)

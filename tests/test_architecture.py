@@ -20,6 +20,7 @@ TIERS = (
         "jobs",
         "licences",
         "markdown",
+        "mask_files",
         "masks",
         "metrics",
         "paths",

@@ -75,6 +75,7 @@ class HeadGrid {
       name.textContent = member.name;
       const count = document.createElement("span");
       count.className = "count";
+      count.setAttribute("aria-live", "polite");
       title.append(name, count);
       const table = document.createElement("div");
       table.className = "cells";
@@ -165,7 +166,11 @@ class HeadGrid {
 
   push(place, keep, stroke) {
     const [member, layer, head] = place;
-    if (this.masks[member][layer][head] === keep || this.pins.has(`${layer},${head}`)) return;
+    if (this.masks[member][layer][head] === keep) return;
+    if (this.pins.has(`${layer},${head}`)) {
+      this.hint(member, `layer ${layer}, head ${head} is pinned (P frees it)`);
+      return;
+    }
     nextNumber += 1;
     this.pending.events.push({ n: nextNumber, member, layer, head, keep, stroke });
   }
@@ -194,6 +199,14 @@ class HeadGrid {
     const stroke = `${nextNumber}-${nextStroke}`;
     places.forEach((place) => this.push(place, keep, stroke));
     this.flush();
+  }
+
+  /* Say for a moment, in the place of the count, why a click changed nothing. */
+  hint(member, text) {
+    const { count } = this.cells[member];
+    count.textContent = text;
+    clearTimeout(this.hinting);
+    this.hinting = setTimeout(() => this.paint(), 2500);
   }
 
   /* Keep a head in all members, or free it again. */

@@ -158,7 +158,7 @@ def evaluate(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any
 
 def export(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """A study's masks or head lists as a file, its fused ensemble as a folder or zip, a report as HTML."""
-    from hydra_core.masks import parse_mask_file, write_head_lists
+    from hydra_core.mask_files import parse_mask_file, write_head_lists
 
     study = Study.open(Path(arguments.study))
     wanted = {key: getattr(arguments, key) for key in ("masks", "head_lists", "ensemble", "report")}

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from hydra_core.errors import HydraError
-from hydra_core.masks import HeadMask, fused_fingerprint, pruned_fingerprint, write_mask_file
+from hydra_core.mask_files import write_mask_file
+from hydra_core.masks import HeadMask, fused_fingerprint, pruned_fingerprint
 from hydra_core.study import files
 from hydra_core.study.config import StudyConfig
 from hydra_core.study.folder import FOLDER_KINDS, StudyFolder, looks_like_study, stored_config
@@ -88,7 +89,7 @@ class Study(StudyFolder):
     def save_masks(self, name: str, masks: Iterable[HeadMask], fingerprint: str, note: str = "") -> None:
         """Store the members' masks with the fingerprint of the backbone they belong to.
 
-        The text (``get("masks", name)``) is a mask file, which :func:`hydra_core.masks.read_mask_file` checks
+        The text (``get("masks", name)``) is a mask file, which :func:`hydra_core.mask_files.read_mask_file` checks
         against a backbone.
         """
         self.put("masks", name, write_mask_file(list(masks), fingerprint, self.config.backbone, note))

@@ -50,6 +50,7 @@ def draw(study: Study, masks: list[HeadMask]) -> None:
         "Mutual information (nats)", charts.number(information),
         help="Entropy of the mean probabilities minus the members' mean entropy. 0: all members say the same.",
     )  # fmt: skip
+    undefined = errors is not None and bool(np.isnan(errors).any())
     rows = [
         {
             "Members": f"{i} and {j}",
@@ -64,7 +65,7 @@ def draw(study: Study, masks: list[HeadMask]) -> None:
     shown = table.map(lambda value: charts.number(None if np.isnan(value) else value))
     st.table(shown.assign(Disagreement=[charts.percent(share) for share in table["Disagreement"]]))
     st.caption(
-        f"Means over {len(pairs)} pairs above. Quick sample, n = {probabilities.shape[1]} ID validation samples. A "
-        "member that makes no mistake there has no error correlation."
+        f"Means over {len(pairs)} pairs above. Quick sample, n = {probabilities.shape[1]} ID validation samples."
+        + (" A member that makes no mistake there has no error correlation." if undefined else "")
     )
     charts.downloads(table.reset_index(), f"{study.name}-member-pairs")

@@ -12,7 +12,7 @@ import streamlit as st
 
 from hydra_core.errors import HydraError
 from hydra_core.study import Study
-from pages.ui import jobs, state
+from pages.ui import jobs, results, state
 
 log = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -238,6 +238,8 @@ def next_step(study: Study | None) -> tuple[str, str]:
         return ("Members", "Make members from the circuits") if study.circuits() else ("Circuits", "Find circuits")
     if "fused" not in models:
         return "Fuse", "Fuse the members"
+    if results.stale(study):
+        return "Fuse", "Fuse the members as they are now"
     return "Evaluate", "See the ensemble's uncertainty"
 
 

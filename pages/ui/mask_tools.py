@@ -3,11 +3,13 @@
 import streamlit as st
 
 from hydra_core.errors import HydraError
-from hydra_core.masks import HeadMask, read_mask_file, write_mask_file
+from hydra_core.mask_files import parse_mask_file, read_mask_file, selected_with, selection_note
+from hydra_core.masks import HeadMask
 from hydra_core.study import CURRENT_MASKS, Study
-from pages.ui import cache, fitting, frame, presets, state
+from pages.ui import cache, fitting, frame, presets, results, state, work
 
 MAX_MEMBERS = 8
+RESERVED = (CURRENT_MASKS, results.FUSED_MASKS)
 FULL, TOP, CIRCUIT, RANDOM, COMPLEMENT, INVERT = (
     "All heads", "Top heads by score", "A circuit", "Random heads", "Complement of another member", "Invert",
 )  # fmt: skip
@@ -61,16 +63,29 @@ def preset_form(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None
     def apply() -> None:
         chosen = range(len(masks)) if target == members[0] else [members.index(target) - 1]
         new = [new_mask(i) if i in chosen else mask for i, mask in enumerate(masks)]
-        state.set_masks(study, new, facts.fingerprint, f"preset: {kind}")
+        used = [source, *(list(circuits) if target == members[0] else [])] if kind == CIRCUIT else []
+        seen = [work.ood_of(study, name, circuits[name]) for name in used]
+        whole = target == members[0] and kind in (FULL, TOP, CIRCUIT, RANDOM)
+        before = [] if whole else selected_with(state.note_of(study)) or []
+        of_score = [f"the OOD set of {source!r}"] if kind == TOP and scores[source].num_ood else []
+        note = selection_note(f"preset: {kind}", [*before, *filter(None, seen), *of_score])
+        state.set_masks(study, new, facts.fingerprint, note)
 
     st.button("Apply", type="primary", key=state.key("members", "apply"), on_click=frame.safely(apply))
 
 
 def named_sets(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None:
-    name = st.text_input("Save these masks as", key=state.key("members", "set name"), max_chars=60)
+    name = st.text_input("Save these masks as", key=state.key("members", "set name"), max_chars=60).strip()
+    if name in RESERVED:
+        st.caption(f"{name!r} is the app's own record; choose another name.")
+
+    def save() -> None:
+        study.save_masks(name, masks, facts.fingerprint, state.note_of(study))
+        state.flash("success", f"These masks are saved as {name!r}.")
+
     st.button(
-        "Save", key=state.key("members", "save set"), disabled=not name.strip() or name.strip() == CURRENT_MASKS,
-        on_click=frame.safely(lambda: study.save_masks(name.strip(), masks, facts.fingerprint, "saved by hand")),
+        "Save", key=state.key("members", "save set"), disabled=not name or name in RESERVED,
+        on_click=frame.safely(save),
     )  # fmt: skip
     sets = {key: value for key, value in study.mask_sets().items() if key != CURRENT_MASKS}
     if not sets:
@@ -80,19 +95,26 @@ def named_sets(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None:
     left, right = st.columns(2)
     left.button(
         "Load", key=state.key("members", "load set"), type="primary",
-        on_click=frame.safely(lambda: state.set_masks(study, sets[chosen], facts.fingerprint, f"set: {chosen}")),
+        on_click=frame.safely(lambda: load(study, facts, chosen, sets[chosen])),
     )  # fmt: skip
     right.button(
         "Delete",
         key=state.key("members", "delete set"),
+        disabled=chosen in RESERVED,
         on_click=frame.safely(lambda: study.remove("masks", chosen)),
     )
+
+
+def load(study: Study, facts: cache.Facts, name: str, masks: list[HeadMask]) -> None:
+    """Take a stored set, with what its own note says of how it was selected."""
+    note = state.note_of(study, name)
+    state.set_masks(study, masks, facts.fingerprint, note if selected_with(note) is not None else f"set: {name}")
 
 
 def mask_files(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None:
     """Masks taken away, and brought back or from elsewhere."""
     st.download_button(
-        "Download these masks (JSON)", write_mask_file(masks, facts.fingerprint, study.config.backbone),
+        "Download these masks (JSON)", study.get("masks", CURRENT_MASKS) or "",
         file_name=f"{study.name}-masks.json", mime="application/json", on_click="ignore",
         key=state.key("members", "download"), icon=":material/download:",
     )  # fmt: skip
@@ -107,10 +129,13 @@ def mask_files(study: Study, facts: cache.Facts, masks: list[HeadMask]) -> None:
             text = given.getvalue().decode()
         except UnicodeDecodeError:
             raise HydraError(f"{given.name} is no mask file: it is not text") from None
-        found = read_mask_file(text, cache.backbone(study))
+        found, known = read_mask_file(text, cache.backbone(study)), parse_mask_file(text)[1]
         if not 2 <= len(found) <= MAX_MEMBERS:
             raise HydraError(f"{given.name} holds {len(found)} members; this page takes 2 to {MAX_MEMBERS}")
-        state.set_masks(study, found, facts.fingerprint, f"file: {given.name}")
+        seen = selected_with(str(known.get("note", "")))
+        how = f"file: {given.name}"
+        note = selection_note(how, ["sets that the file does not name"] if seen is None else seen)
+        state.set_masks(study, found, facts.fingerprint, note)
         state.flash("success", f"{len(found)} members taken from {given.name}. Undo brings the ones before back.")
 
     st.button(

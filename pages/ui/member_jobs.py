@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from hydra_core.jobs import Progress, Stages
+from hydra_core.mask_files import selection_note
 from hydra_core.masks import HeadMask
 from hydra_core.study import Study
 from pages.ui import cache, jobs, state, work
@@ -41,10 +42,9 @@ def make_members(
         )  # fmt: skip
         for name, circuit in found.items():
             study.save_circuit(name, circuit)
-        seen = ", ".join(select_ood) if strategy in SEES_OOD and select_ood else "no OOD set"
-        state.set_masks(
-            study, masks, backbone.fingerprint, f"{strategy}, seed {study.config.seed}, selected with {seen}"
-        )
+        seen = select_ood if strategy in SEES_OOD else []
+        note = selection_note(f"{strategy}, seed {study.config.seed}", seen)
+        state.set_masks(study, masks, backbone.fingerprint, note)
         pinned = ", pinned heads kept beside" if state.pins(study) else ""
         return f"{count} members made: {STRATEGIES[strategy]}, {heads} heads a layer{pinned}"
 
@@ -72,7 +72,9 @@ def keep_fewest(study: Study, members: list[int], points: float) -> None:
                 f"member {member} keeps {found.mask.num_kept} of {sum(found.mask.widths)} heads, accuracy "
                 f"{100 * found.accuracy:.1f} % against {100 * found.full_accuracy:.1f} % (n = {found.num_samples})"
             )
-        state.set_masks(study, masks, backbone.fingerprint, f"fewest heads within {points:g} points of accuracy")
+        how = f"fewest heads within {points:g} points of accuracy"
+        note = selection_note(how, []) if len(members) == len(masks) else how  # else the other members' stands too
+        state.set_masks(study, masks, backbone.fingerprint, note)
         again = " The members are the same: the samples agree." if same(masks, members) else ""
         return f"{'; '.join(told).capitalize()}.{again} Undo brings the masks before back."
 

@@ -15,8 +15,9 @@ from typing import Any
 import streamlit as st
 
 from hydra_core.errors import HydraError
+from hydra_core.mask_files import selected_with, selection_note
 from hydra_core.masks import HeadMask
-from hydra_core.study import Study, studies_root
+from hydra_core.study import CURRENT_MASKS, Study, studies_root
 
 _READY = "hydra/ready"  # app.py has run in this session
 _STUDY = "hydra/study"  # name of the open study's folder
@@ -187,17 +188,21 @@ pack_masks = _pack
 
 @dataclass
 class History:
-    """Steps back and forward, each the members' masks before it; `stroke` names the last step's drag."""
+    """Steps back and forward, each the members' masks before it and their note; `stroke` names the last step's drag."""
 
-    undo: list[list[list[str]]]
-    redo: list[list[list[str]]]
+    undo: list[dict[str, Any]]
+    redo: list[dict[str, Any]]
     stroke: str = ""
 
 
 def history(of: Study) -> History:
     try:
         data = json.loads(of.get("settings", "history") or "{}")
-        return History(list(data.get("undo", [])), list(data.get("redo", [])), str(data.get("stroke", "")))
+        undo, redo = (
+            [one if isinstance(one, dict) else {"masks": one, "note": ""} for one in data.get(key, [])]  # of before
+            for key in ("undo", "redo")
+        )
+        return History(undo, redo, str(data.get("stroke", "")))
     except (ValueError, AttributeError):
         return History([], [])
 
@@ -227,34 +232,54 @@ def set_pin(of: Study, layer: int, head: int, fingerprint: str, *, pinned: bool)
     """Keep a head in every member from now on, or free it again (its masks stay as they are then)."""
     rest = [one for one in pins(of) if one != (layer, head)]
     remember(of, "pins", [*rest, (layer, head)] if pinned else rest)
-    if pinned and of.active_masks is not None:
-        set_masks(of, of.active_masks, fingerprint, f"pinned: layer {layer}, head {head}")
+    masks = of.active_masks
+    if pinned and masks is not None:
+        # No step of the history: undoing it would put the head back at once.
+        of.save_masks(CURRENT_MASKS, with_pins(of, masks), fingerprint, note_of(of))
+
+
+def note_of(of: Study, name: str = CURRENT_MASKS) -> str:
+    """What is stored of how a set of masks was made."""
+    text = of.get("masks", name)
+    return str(json.loads(text).get("note", "")) if text else ""
 
 
 def set_masks(of: Study, masks: Masks, fingerprint: str, note: str, stroke: str = "") -> None:
-    """Store the members' masks and the step that leads back. Changes of one stroke are one step; pinned heads stay."""
+    """Store the members' masks and the step that leads back. Changes of one stroke are one step; pinned heads stay.
+
+    A note that does not say which OOD sets helped to choose is of a change: those of the masks before still did.
+    """
     masks = with_pins(of, masks)
     before = of.active_masks
+    known = note_of(of)
+    if selected_with(note) is None and (seen := selected_with(known)) is not None:
+        note = selection_note(note, seen)
     if before is not None and _pack(before) == _pack(masks):
         return
     steps = history(of)
     if before is not None and not (stroke and stroke == steps.stroke):
-        steps.undo.append(_pack(before))
+        steps.undo.append({"masks": _pack(before), "note": known})
     steps.redo.clear()
     steps.stroke = stroke
-    of.save_masks("current", masks, fingerprint, note)
+    of.save_masks(CURRENT_MASKS, masks, fingerprint, note)
     _save_history(of, steps)
 
 
 def step(of: Study, fingerprint: str, *, back: bool) -> None:
-    """Undo (back) or redo one step; nothing where there is none."""
+    """Undo (back) or redo one step; nothing where there is none.
+
+    Pinned heads stay, so that a step may change nothing any more: it is passed over.
+    """
     steps = history(of)
     source, target = (steps.undo, steps.redo) if back else (steps.redo, steps.undo)
     now = of.active_masks
-    if not source or now is None:
-        return
-    target.append(_pack(now))
-    of.save_masks("current", with_pins(of, _unpack(source.pop())), fingerprint, "undo" if back else "redo")
+    while source and now is not None:
+        entry = source.pop()
+        masks = with_pins(of, _unpack(entry["masks"]))
+        if _pack(masks) != _pack(now):
+            target.append({"masks": _pack(now), "note": note_of(of)})
+            of.save_masks(CURRENT_MASKS, masks, fingerprint, entry["note"])
+            break
     steps.stroke = ""
     _save_history(of, steps)
 

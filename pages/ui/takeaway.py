@@ -5,7 +5,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from hydra_core.masks import parse_mask_file, write_head_lists
+from hydra_core.mask_files import parse_mask_file, write_head_lists
 from hydra_core.study import CURRENT_MASKS, Study
 from pages.ui import ensemble
 

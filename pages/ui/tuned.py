@@ -48,7 +48,8 @@ class Settings:
         """The settings in one line."""
         how = "all weights" if self.lora_rank is None else f"LoRA of rank {self.lora_rank}"
         after = f", then the fused network up to {self.fused_epochs}" if self.fused_epochs else ""
-        return f"up to {self.epochs} epochs{after}; learning rate {self.learning_rate:g}, {how}, seed {self.seed}"
+        epochs = f"up to {self.epochs} epochs" if self.epochs > 1 else "1 epoch"
+        return f"{epochs}{after}; learning rate {self.learning_rate:g}, {how}, seed {self.seed}"
 
 
 # Epochs by the name of what trains ("member 0", "fused network"), each as the fields of hydra_core's Epoch.

@@ -23,10 +23,7 @@ def section(study: Study, check: Equivalence | None, job: jobs.Job | None) -> No
     """All of it; `check` (of these masks, where there is one) times a forward pass, `job` is the study's."""
     st.subheader("Fine-tune the members")
     if job is not None and job.active and job.label == fine_tuning_jobs.LABEL:
-        st.button(
-            "Stop, and keep what is done", key=state.key("tuning", "stop"), on_click=job.cancel.set,
-            disabled=job.cancel.is_set(), icon=":material/pause:",
-        )  # fmt: skip
+        st.caption("Cancel above keeps the epochs that are done: Resume goes on from there.")
         jobs.watch(job, lambda found: live(job, found))
         return
     busy = job is not None and job.active

@@ -149,6 +149,7 @@ def test_a_pinned_head_stays_in_all_members(page: Page, server: Server, vit_stud
     settled(page)
     assert [cut(vit_study, member) for member in range(3)] == [set(), set(), set()]
     head(page, 0, 1, 2).click()  # stays
+    expect(page.get_by_text("layer 1, head 2 is pinned (P frees it)")).to_be_visible()
     page.get_by_role("button", name="member 0, all heads of layer 1", exact=True).click()
     page.wait_for_timeout(300)
     settled(page)

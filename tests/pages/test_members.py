@@ -5,9 +5,10 @@ import pytest
 from scipy.stats import entropy
 
 import hydra_core as hydra
+from hydra_core.mask_files import selected_with, selection_note
 from hydra_core.masks import HeadMask
 from hydra_core.study import Study, StudyConfig, studies_root
-from pages.ui import cache, member_jobs, state
+from pages.ui import cache, mask_tools, member_jobs, state
 from tests.pages.conftest import Open, button, healthy, texts
 from tests.pages.test_fuse import ended
 
@@ -100,3 +101,66 @@ def test_a_search_that_finds_too_few_says_why_and_leaves_the_masks(open_page: Op
     assert pair.active_masks == before
     at.run()
     assert "with an overlap of at most 0.1" in texts(at)
+
+
+def test_what_helped_to_choose_goes_with_the_masks(open_page: Open, pair: Study) -> None:
+    """Which OOD sets chose heads is told on Evaluate, whatever was changed by hand since."""
+    fingerprint = cache.facts(pair).fingerprint
+    chosen = [HeadMask([[True] * 5 + [False]] * 6), HeadMask([[False] + [True] * 5] * 6)]
+
+    def told() -> str:
+        return state.note_of(pair)
+
+    state.set_masks(pair, chosen, fingerprint, selection_note("greedy, seed 0", ["mnist"]))
+    state.set_masks(pair, [chosen[0].toggle(0, 5), chosen[1]], fingerprint, "by hand")
+    assert told() == "by hand, selected with mnist"
+    state.set_pin(pair, 2, 5, fingerprint, pinned=True)
+    assert told() == "by hand, selected with mnist"
+    # A search that replaces every mask starts anew; undoing it brings back what stood before.
+    random = [HeadMask([[True] * 3 + [False] * 3] * 6), HeadMask([[False] * 3 + [True] * 3] * 6)]
+    state.set_masks(pair, random, fingerprint, selection_note("random, seed 0", []))
+    assert selected_with(told()) == []
+    state.step(pair, fingerprint, back=True)
+    assert selected_with(told()) == ["mnist"]
+    state.step(pair, fingerprint, back=False)
+    assert selected_with(told()) == []
+    state.step(pair, fingerprint, back=True)
+    # A named set keeps it, and gives it back.
+    pair.save_masks("mine", pair.active_masks or [], fingerprint, told())
+    state.set_masks(pair, random, fingerprint, selection_note("random, seed 0", []))
+    mask_tools.load(pair, cache.facts(pair), "mine", pair.masks("mine") or [])
+    assert selected_with(told()) == ["mnist"]
+    # The app's own record of what was fused cannot be written over by hand.
+    pair.save_masks("fused", chosen, fingerprint, selection_note("greedy, seed 0", ["mnist"]))
+    at = open_page("members", "pair")
+    at.text_input(key=next(one.key for one in at.text_input if one.key.endswith("set name"))).set_value("fused").run()
+    assert button(at, "Save").disabled
+    assert "is the app's own record" in texts(at)
+
+
+def test_undo_passes_over_steps_that_a_pin_made_empty(pair: Study) -> None:
+    fingerprint = cache.facts(pair).fingerprint
+    first = pair.active_masks
+    assert first is not None
+    state.set_masks(pair, [mask.toggle(1, 1) for mask in first], fingerprint, "by hand")
+    state.set_masks(pair, [mask.toggle(1, 1).toggle(2, 2) for mask in first], fingerprint, "by hand")
+    state.set_pin(pair, 1, 1, fingerprint, pinned=True)
+    assert all((1, 1) in mask.kept for mask in pair.active_masks or [])
+    state.step(pair, fingerprint, back=True)  # (2, 2) comes back
+    assert pair.active_masks == first
+    steps = state.history(pair)
+    state.step(pair, fingerprint, back=True)  # what is left was undone by the pin: nothing to show, nothing kept
+    assert pair.active_masks == first
+    assert not state.history(pair).undo
+    assert len(state.history(pair).redo) == len(steps.redo)
+
+
+def test_the_next_step_is_to_fuse_again_once_masks_have_changed(open_page: Open, study: Study) -> None:
+    assert "Next step: See the ensemble's uncertainty" in texts(open_page("members", study.name))
+    masks = study.active_masks
+    assert masks is not None
+    state.set_masks(study, [masks[0].toggle(0, 0), *masks[1:]], cache.facts(study).fingerprint, "by hand")
+    assert "Next step: Fuse the members as they are now" in texts(open_page("members", study.name))
+    at = open_page("fuse", study.name)
+    assert "The masks have changed since these members were fused" in texts(at)
+    assert "Fuse again" not in [one.label for one in at.button]
