@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 from hydra_core.study import Study, StudyConfig
 
@@ -163,11 +164,25 @@ def visit(page: Page, place: str) -> None:
 
 
 def choose(page: Page, label: str, option: str) -> None:
-    """Choose an option of a select box, by keyboard: a list that opens while the page still moves loses its click."""
+    """Choose an option of a select box, by keyboard, as often as a person would try.
+
+    A list that opens while the page still moves is closed again. Enter takes only what the list offers, and the typed
+    text stands in the box whether it was taken or not: so Enter waits for the option, and the box is left after it,
+    which brings back the old value where nothing was taken.
+    """
     box = page.get_by_role("combobox", name=label, exact=True)
-    box.scroll_into_view_if_needed()
-    box.fill(option)
+    listed = page.get_by_role("option", name=option, exact=True)
+    for _ in range(5):
+        box.scroll_into_view_if_needed()
+        box.fill(option)
+        try:
+            listed.wait_for(timeout=2_000)
+            break
+        except PlaywrightTimeoutError:
+            box.blur()
     box.press("Enter")
+    box.blur()
+    expect(box).to_have_value(option)
     settled(page)
 
 
